@@ -146,8 +146,8 @@ pub use tree::ItemInfo;
 pub use vfs::Problem;
 pub use video::{Program as DecoderProgram, run as run_decoder, set_program as set_decoder};
 pub use volume::{
-    Array, Cache, Element, Entries, Entry, EntryKind, Error, ErrorKind, FormatInfo, Likeness, OpenOptions, Volume,
-    Walk, formats, likeness,
+    Array, AttributeValue, Cache, Element, Entries, Entry, EntryKind, Error, ErrorKind, FormatInfo, Likeness, Member,
+    MemberKind, OpenOptions, Slice, Volume, Walk, formats, likeness,
 };
 
 /// The `shardfs` command: what its `main` calls.

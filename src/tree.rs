@@ -43,7 +43,7 @@ use std::{any::Any, ops::ControlFlow, sync::Arc};
 
 use crate::{
     cache::Buffer,
-    view::{Array, Fault, ReadContext, View},
+    view::{Array, Fault, ReadContext, View, attributes::Attributes},
 };
 pub use choice::{ChoiceError, choose, default_formats, names as format_names};
 pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline};
@@ -170,6 +170,27 @@ pub trait Container: Any + Send + Sync {
         Ok(None)
     }
 
+    /// Returns whether its folders are groups that the format has: each holds groups and arrays, and lists of all arrays
+    /// say less.
+    fn has_groups(&self) -> bool {
+        false
+    }
+
+    /// Returns the attributes of a group or an array with their types: for the same nodes as [`Self::attributes`], and
+    /// for whatever shows an array that is no `.npy` file. What is kept of them is reserved from `memory`.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn attribute_values(
+        &self,
+        reader: &ReadContext,
+        node: NodeId,
+        memory: &WorkingMemory<'_>,
+    ) -> Result<Option<Attributes>, Fault> {
+        let _ = (reader, node, memory);
+        Ok(None)
+    }
+
     /// Returns the bytes of `container.json`.
     ///
     /// # Errors
@@ -219,7 +240,8 @@ pub trait Container: Any + Send + Sync {
     fn array(&self, reader: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault>;
 
     /// Returns the description of the stored item that a file shows; for an array at least dtype and shape. It reads no
-    /// more of the container than a look-up of the file. `None` for folders and for files that show no stored item.
+    /// more of the container than a look-up of the file. Rows of varying length that are shown as a folder alone have it
+    /// for that folder. `None` for all other folders, and for files that show no stored item.
     ///
     /// # Errors
     /// As [`Self::lookup`].

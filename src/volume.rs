@@ -1,18 +1,23 @@
 //! The library's own face: what a mount would show of a file or folder, without a mount.
 
 mod array;
+mod attributes;
 mod entry;
 mod error;
 mod formats;
+mod members;
 
 use std::{ffi::OsStr, path::Path, sync::Arc};
 
 pub use array::{Array, Element};
+pub use attributes::AttributeValue;
 pub(crate) use entry::Listed;
 pub use entry::{Entries, Entry, EntryKind, Walk};
 pub use error::{Error, ErrorKind};
 pub use formats::{FormatInfo, Likeness, formats, likeness};
+pub use members::{Member, MemberKind};
 
+pub use crate::view::Slice;
 use crate::{
     cache::{self, Verify},
     tree,

@@ -5,6 +5,7 @@
 
     ep = shardfs.open("data/ep_001.wshard")    # a container; also a folder
     list(ep)                                   # names of its arrays: 'signal/joint_pos', ...
+    ep["signal"]                               # shardfs.Group: a mapping of what is in it
     a = ep["signal/joint_pos"]                 # shardfs.Array: .dtype .shape .nbytes .codec, nothing decoded yet
     a[10:20]                                   # decodes only the blocks that are touched
     np.asarray(a)                              # the whole array
@@ -13,6 +14,10 @@
 
     kdb = shardfs.open("data/demo.kdb")
     kdb.episodes[3].images["front"][7]         # one picture: an array, or the stored JPEG as .bytes
+
+    with shardfs.open("data/robot.h5") as f:   # as h5py.File: docs/PYTHON.md has both side by side
+        f["data/demo_0/actions"][:, 0]
+        f["data/demo_0"].attrs["num_samples"]
 
     drive = shardfs.open("data/drive.mcap")
     drive.topics["/camera/image"].images[7]    # a picture of a topic; .time, .messages, ["header.stamp"]
@@ -27,15 +32,20 @@ spawned. The same tree is an fsspec filesystem: `fsspec.open("shardfs://data/ep_
 """
 
 from ._array import Array, read_many
+from ._attributes import Attributes
 from ._container import Container, Episode, Episodes, Folder, Format, Found, formats, open, walk
 from ._core import __version__
+from ._dataset import Dataset
 from ._errors import Changed, DamagedBlock, Error, NotAContainer, NotAnArray, NotFound
+from ._group import Group, HardLink, SoftLink, Tables
 from ._pictures import Camera, Cameras, Picture
 from ._process import cache_usage, set_cache_size
+from ._rows import Rows
 from ._topics import Messages, Topic, Topics
 
 __all__ = [
-    "Array", "Camera", "Cameras", "Changed", "Container", "DamagedBlock", "Episode", "Episodes", "Error", "Folder",
-    "Format", "Found", "Messages", "NotAContainer", "NotAnArray", "NotFound", "Picture", "Topic", "Topics", "__version__",
-    "cache_usage", "formats", "open", "read_many", "set_cache_size", "walk",
+    "Array", "Attributes", "Camera", "Cameras", "Changed", "Container", "DamagedBlock", "Dataset", "Episode", "Episodes",
+    "Error", "Folder", "Format", "Found", "Group", "HardLink", "Messages", "NotAContainer", "NotAnArray", "NotFound",
+    "Picture", "Rows", "SoftLink", "Tables", "Topic", "Topics", "__version__", "cache_usage", "formats", "open",
+    "read_many", "set_cache_size", "walk",
 ]

@@ -1,42 +1,49 @@
 """Arrays: type and shape are known at once, elements are decoded when they are asked for."""
 
+from __future__ import annotations
+
 import ast
-import functools
 import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from . import _core, _process
-from ._entry import Place
+from ._dataset import Dataset
+from ._dtypes import of_name
 from ._errors import NotAnArray
+from ._selection import Selection, select
+
+if TYPE_CHECKING:
+    from ._core import Memory, Node
+    from ._group import Group
 
 #: Bytes of a stored `.npy` file that are read for its header, at first.
 _HEADER = 1024
-#: Types that numpy lacks, by their short names: what ml_dtypes calls them.
-_ML_DTYPES = {"bf16": "bfloat16", "f8_e4m3fn": "float8_e4m3fn", "f8_e5m2": "float8_e5m2",
-              "f8_e8m0fnu": "float8_e8m0fnu", "f8_e4m3fnuz": "float8_e4m3fnuz", "f8_e5m2fnuz": "float8_e5m2fnuz"}
 
 
-@functools.lru_cache(256)
-def _dtype(name, descr):
-    """Returns numpy's dtype of an element type, and the type string that memory is shown with."""
-    if name in _ML_DTYPES:
-        try:
-            import ml_dtypes
-            return np.dtype(getattr(ml_dtypes, _ML_DTYPES[name])), descr
-        except (ImportError, AttributeError):
-            pass
-    if not descr.startswith("["):
-        return np.dtype(descr), descr
-    record = np.lib.format.descr_to_dtype(ast.literal_eval(descr))
-    return record, f"|V{record.itemsize}"
+class _Known(NamedTuple):
+    """What is known of an array before anything is decoded."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    items: int
+    itemsize: int
+    typestr: str
+    codec: str | None = None
+    stored_size: int | None = None
+    inferred: bool = False
+    chunks: tuple[int, ...] | None = None
 
 
-class Array(Place):
+class Array(Dataset):
     """An array of a container. Its type and shape are known at once; elements are decoded when they are asked for.
 
-    - `a[10:20]`, `a[3]`, `a[:, 0]`, `a[[5, 1]]`, `a[mask]` return new, writable numpy arrays. Indices of the first axes
-      decode only the blocks, frames or rows that they touch; indices of later axes are applied afterwards.
+    - `a[10:20]`, `a[3]`, `a[:, 0, ::2]`, `a[[5, 1]]`, `a[:, mask]` return new, writable numpy arrays and decode only the
+      blocks, chunks, frames or rows that they touch. `a["x"]` is a field of records. A list chooses along its axis, as
+      in h5py and zarr; several lists together, as in numpy.
     - `numpy.asarray(a)` decodes the whole array once. The result is read-only. This object keeps it and shares its
       memory, so the next `asarray` costs nothing. `numpy.array(a)` and `a[...]` copy.
     - `torch.from_dlpack(a)`, `jax.numpy.from_dlpack(a)` and all else that knows `__dlpack__` or `__array__` work.
@@ -46,12 +53,10 @@ class Array(Place):
     Elements that were read stay as they were, even if the file changes. A read after the file has changed or was
     truncated raises `shardfs.Changed`.
 
-    Attributes:
+    Attributes, in addition to those of `Dataset`:
         dtype: numpy's dtype. Types that numpy lacks (bf16, 8-bit floats) are those of ml_dtypes if it is installed,
             otherwise their bits as unsigned integers.
-        shape: elements along each axis, the outermost first.
-        ndim, size, nbytes: as in numpy; bytes are those of the elements, decoded.
-        codec: how it is stored: 'none', 'zstd', 'lz4', 'deflate', ...; None if it is put together from several parts.
+        nbytes: bytes of the elements, decoded.
         stored_size: bytes that it takes in the container, or None.
         inferred: whether dtype or shape is a guess, because the container does not say.
 
@@ -60,57 +65,79 @@ class Array(Place):
 
     __slots__ = ("_known", "_held", "_start", "_fortran")
 
-    def __init__(self, source, path, state=None, node=None):
+    def __init__(self, source: _process.Where, path: str, state: str | None = None, node: Node | None = None) -> None:
         super().__init__(source, path, state, node)
-        self._known, self._held, self._start, self._fortran = None, None, 0, False
+        self._known: _Known | None = None
+        self._held: NDArray[Any] | None = None
+        self._start, self._fortran = 0, False
 
-    def _info(self):
+    def _info(self) -> _Known:
         if self._known is None:
             node = self._node
             known = node.array()
             if known is None:
                 self._known, self._start, self._fortran = _stored_file(node, self.path)
                 return self._known
-            name, descr, itemsize, shape, codec, stored, inferred = known
-            dtype, typestr = _dtype(name, descr)
+            name, descr, itemsize, shape, codec, stored, inferred, chunks = known
+            dtype, typestr = of_name(name, descr)
             items = math.prod(shape)
             # The elements stand at the end of the .npy file, behind its header.
             self._start = node.size - items * itemsize
-            self._known = dtype, shape, items, itemsize, typestr, codec, stored, inferred
+            self._known = _Known(dtype, shape, items, itemsize, typestr, codec, stored, inferred, chunks)
         return self._known
 
-    dtype = property(lambda self: self._info()[0], doc="Type of the elements.")
-    shape = property(lambda self: self._info()[1], doc="Elements along each axis.")
-    size = property(lambda self: self._info()[2], doc="Number of elements.")
-    itemsize = property(lambda self: self._info()[3], doc="Bytes of an element.")
-    codec = property(lambda self: self._info()[5], doc="How it is stored.")
-    stored_size = property(lambda self: self._info()[6], doc="Bytes that it takes in the container.")
-    inferred = property(lambda self: self._info()[7], doc="Whether dtype or shape is a guess.")
-    nbytes = property(lambda self: self._info()[2] * self._info()[3], doc="Bytes of all elements.")
-    ndim = property(lambda self: len(self._info()[1]), doc="Number of axes.")
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        return self._info().dtype
 
     @property
-    def name(self):
-        """The name of the array: its path without the suffix, from the last '/' on."""
-        return self._path.rpartition("/")[2].removesuffix(".npy")
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        return self._info().shape
 
-    def __repr__(self):
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._info().items
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self._info().itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._info().items * self._info().itemsize
+
+    @property
+    def codec(self) -> str | None:
+        """How it is stored."""
+        return self._info().codec
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """The shape of the chunks that it is stored in, or None."""
+        return self._info().chunks
+
+    @property
+    def stored_size(self) -> int | None:
+        """Bytes that it takes in the container."""
+        return self._info().stored_size
+
+    @property
+    def inferred(self) -> bool:
+        """Whether dtype or shape is a guess."""
+        return self._info().inferred
+
+    def __repr__(self) -> str:
         try:
             return f"<shardfs.Array {self.path}: {self.dtype} {self.shape}>"
-        except OSError as error:
+        except (OSError, NotAnArray) as error:
             return f"<shardfs.Array {self.path}: {error}>"
 
-    def __len__(self):
-        shape = self._info()[1]
-        if not shape:
-            raise TypeError("len() of an array without axes")
-        return shape[0]
-
-    def __iter__(self):
-        # Each row by itself: what was read of a block stays in the cache while its other rows are read.
-        return (self[row] for row in range(len(self)))
-
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
         if copy:
             return np.array(self._whole(), dtype=dtype)
         whole = self._whole()
@@ -121,26 +148,27 @@ class Array(Place):
         return whole.astype(dtype)
 
     @property
-    def __array_interface__(self):
+    def __array_interface__(self) -> dict[str, Any]:
         interface = dict(self._whole().__array_interface__)
-        if self._info()[0].kind == "V" and self._info()[0].fields is None:
+        if self._info().dtype.kind == "V" and self._info().dtype.fields is None:
             # An element type that numpy's protocol has no name for, such as bf16: `__array__` knows it.
             raise AttributeError("__array_interface__")
         return interface
 
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
         # A consumer of before DLPack 1.0 can't be told that memory is read-only: it gets memory of its own.
         if copy or max_version is None or tuple(max_version) < (1, 0):
             return np.array(self._whole()).__dlpack__(stream=stream)
         return self._whole().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0  # the CPU
 
-    def __dask_tokenize__(self):
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
         return "shardfs", self._source, self._path, self._state or self._node.state
 
-    def mapped(self):
+    def mapped(self) -> NDArray[Any]:
         """Returns all elements as a read-only numpy array that maps the file, if that is safe; otherwise the same as
         `numpy.asarray`.
 
@@ -159,15 +187,15 @@ class Array(Place):
                 self._held = _as_array(memory, dtype)
         return self._whole()
 
-    def _whole(self):
+    def _whole(self) -> NDArray[Any]:
         """Returns all elements, read-only. This object keeps them."""
         if self._held is None:
-            whole = self._read(0, self._info()[1])
+            whole = self._read(0, self._info().shape)
             whole.flags.writeable = False
             self._held = whole
         return self._held
 
-    def _read(self, first, shape):
+    def _read(self, first: int, shape: tuple[int, ...]) -> NDArray[Any]:
         """Returns elements from number `first` on as a new array of this shape."""
         dtype, _, _, itemsize, typestr, *_ = self._info()
         items = math.prod(shape)
@@ -181,7 +209,7 @@ class Array(Place):
             return whole if items == self.size else whole.reshape(-1)[first:first + items].reshape(shape)
         return _as_array(node.elements(self._start + first * itemsize, items * itemsize, typestr, shape), dtype)
 
-    def _rows(self, first, numbers, shape):
+    def _rows(self, first: int, numbers: Sequence[int], shape: tuple[int, ...]) -> NDArray[Any]:
         """Returns rows of this shape by their numbers, counted from element number `first` on."""
         dtype, _, _, itemsize, typestr, *_ = self._info()
         row = itemsize * math.prod(shape)
@@ -189,39 +217,107 @@ class Array(Place):
             return self._read(0, self.shape).reshape(-1)[first:].reshape(-1, *shape)[numbers]
         if row == 0 or not len(numbers):
             return np.empty((len(numbers), *shape), dtype)
-        memory = self._node.rows(self._start + first * itemsize, row, numbers, typestr, (len(numbers), *shape))
+        memory = self._node.rows(self._start + first * itemsize, row, list(numbers), typestr, (len(numbers), *shape))
         return _as_array(memory, dtype)
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
+        names = None
+        if self._info().dtype.names is not None:
+            key, names = without_names(key)
+        selection = select(key, self._info().shape)
         if self._held is not None:
-            return np.array(self._held[key])[()]
-        keys = list(key) if isinstance(key, tuple) else [key]
-        shape = self._info()[1]
-        if not all(isinstance(each, (slice, int, np.integer)) and not isinstance(each, bool) or each is None
-                   or each is Ellipsis for each in keys):
-            numbers = _row_numbers(keys, shape)
-            return self._read(0, shape)[key] if numbers is None else self._rows(0, numbers, shape[1:])
-        first = 0
-        # An integer leaves out an axis: what follows is an array that begins elsewhere.
-        while keys and shape and isinstance(keys[0], (int, np.integer)):
-            number, length, inner = int(keys.pop(0)), shape[0], shape[1:]
-            if not -length <= number < length:
-                axis = self.ndim - len(shape)
-                raise IndexError(f"index {number} is out of bounds for axis {axis} with size {length}")
-            first, shape = first + number % length * math.prod(inner), inner
-        if not (keys and shape and isinstance(keys[0], slice)):
-            # The rest of the array, with indices that numpy applies.
-            return self._read(first, shape)[tuple(keys)]
-        numbers, inner = range(shape[0])[keys[0]], shape[1:]
-        if len(numbers) and numbers.step in (1, -1):
-            low = min(numbers[0], numbers[-1])
-            found = self._read(first + low * math.prod(inner), (len(numbers), *inner))[::numbers.step]
+            found = np.array(self._held[key] if selection is None else selection.of(self._held))
+        elif selection is None:
+            found = np.array(self._read(0, self._info().shape)[key])
         else:
-            found = self._rows(first, list(numbers), inner)
-        return found[(slice(None), *keys[1:])] if keys[1:] else found
+            found = selection.with_new(self._chosen(selection))
+        found = found if names is None else found[names]
+        # A number by itself, unless the axes were left to `...`.
+        keeps_axes = key is Ellipsis or isinstance(key, tuple) and any(each is Ellipsis for each in key)
+        return found if keeps_axes and not self._info().shape else found[()]
+
+    def _chosen(self, selection: Selection) -> NDArray[Any]:
+        """Reads what is chosen, in memory of its own."""
+        axes, whole = selection.axes, self._info().shape
+        if 0 in selection.shape:
+            return np.empty(selection.shape, self._info().dtype)
+        # Numbers of the first axes leave them out: what follows is an array that begins elsewhere.
+        first, at, inner = 0, 0, whole
+        while at < len(axes) and isinstance(number := axes[at], int):
+            inner = inner[1:]
+            first, at = first + number * math.prod(inner), at + 1
+        rest = axes[at:]
+        if all(isinstance(axis, range) and axis == range(length) for axis, length in zip(rest[1:], inner[1:])):
+            if not rest:
+                return self._read(first, ())
+            return self._first_axis(first, rest[0], inner[1:])
+        if self._info().chunks is not None and not self._fortran:
+            return self._of_chunks(selection)
+        # What lies between the first and the last row that is chosen.
+        axis = rest[0]
+        assert not isinstance(axis, int)
+        if isinstance(axis, range) and abs(axis.step) == 1:
+            low, high = min(axis), max(axis) + 1
+            found = self._read(first + low * math.prod(inner[1:]), (high - low, *inner[1:]))
+            front: range | list[int] = range(axis.start - low, axis.stop - low, axis.step)
+        else:
+            found = self._rows(first, list(axis), inner[1:])
+            front = range(len(axis))
+        return np.array(Selection([front, *rest[1:]], ()).of(found))
+
+    def _first_axis(self, first: int, axis: int | range | list[int], inner: tuple[int, ...]) -> NDArray[Any]:
+        """Reads rows of this shape, counted from element number `first` on."""
+        if isinstance(axis, range) and axis.step in (1, -1):
+            found = self._read(first + min(axis) * math.prod(inner), (len(axis), *inner))
+            return found[::axis.step]
+        assert not isinstance(axis, int)
+        return self._rows(first, list(axis), inner)
+
+    def _of_chunks(self, selection: Selection) -> NDArray[Any]:
+        """Reads slices along all axes, which decode only the chunks that they touch."""
+        axes = selection.axes
+        listed = next((number for number, axis in enumerate(axes) if isinstance(axis, list)), None)
+        if listed is None:
+            found = self._slices([axis if isinstance(axis, range) else range(axis, axis + 1) for axis in axes])
+        else:
+            # Each number once, in order, and numbers that follow each other together.
+            numbers = axes[listed]
+            assert isinstance(numbers, list)
+            once, back = np.unique(numbers, return_inverse=True)
+            runs = np.split(once, np.flatnonzero(np.diff(once) != 1) + 1)
+            others = [axis if isinstance(axis, range) else range(axis, axis + 1) if isinstance(axis, int) else range(0)
+                      for axis in axes]
+            parts = []
+            for run in runs:
+                others[listed] = range(int(run[0]), int(run[-1]) + 1)
+                parts.append(self._slices(others))
+            found = np.concatenate(parts, listed).take(back.reshape(-1), listed)
+        return found.reshape(selection.shape)
+
+    def _slices(self, axes: list[range]) -> NDArray[Any]:
+        dtype, _, _, itemsize, typestr, *_ = self._info()
+        # Steps go up while it is read.
+        up = [axis if axis.step > 0 else axis[::-1] for axis in axes]
+        shape = tuple(len(axis) for axis in axes)
+        slices = [(axis.start, axis.step, len(axis)) for axis in up]
+        found = _as_array(self._node.slices(slices, itemsize, typestr, shape), dtype)
+        turn = tuple(slice(None, None, 1 if axis.step > 0 else -1) for axis in axes)
+        return found[turn] if any(axis.step < 0 for axis in axes) else found
 
 
-def _stored_file(node, path):
+def without_names(key: Any) -> tuple[Any, Any]:
+    """Returns an index without the names of fields in it, and those."""
+    keys = list(key) if isinstance(key, tuple) else [key]
+    names = [each for each in keys if isinstance(each, str)]
+    lists = [each for each in keys if isinstance(each, list) and each and all(isinstance(name, str) for name in each)]
+    if not names and not lists:
+        return key, None
+    rest = tuple(each for each in keys if not isinstance(each, str) and not any(each is known for known in lists))
+    chosen = names + [name for each in lists for name in each]
+    return rest, chosen[0] if len(chosen) == 1 and not lists else chosen
+
+
+def _stored_file(node: Node, path: str) -> tuple[_Known, int, bool]:
     """Returns what the header of a stored `.npy` file says: what `Array` knows, where the elements begin, and whether
     they are in Fortran order."""
     front = node.read(0, _HEADER) if node.name.endswith(".npy") else b""
@@ -243,32 +339,17 @@ def _stored_file(node, path):
     if start + items * dtype.itemsize > node.size:
         raise NotAnArray(f"{items} elements of {dtype} do not fit its {node.size} bytes", container=path)
     typestr = dtype.str if dtype.fields is None and dtype.kind in "biufcmMSUV" else f"|V{dtype.itemsize}"
-    known = dtype, tuple(shape), items, dtype.itemsize, typestr, None, None, False
+    known = _Known(dtype, tuple(shape), items, dtype.itemsize, typestr)
     return known, start, bool(fortran) and len(shape) > 1
 
 
-def _as_array(memory, dtype):
+def _as_array(memory: Memory, dtype: np.dtype[Any]) -> NDArray[Any]:
     array = np.asarray(memory)
     return array if array.dtype == dtype else array.view(dtype)
 
 
-def _row_numbers(keys, shape):
-    """Returns the rows that a list or mask along the first axis chooses, if that is the whole index; otherwise None."""
-    if len(keys) != 1 or not shape or not isinstance(keys[0], (list, np.ndarray)):
-        return None
-    chosen, length = np.asarray(keys[0]), shape[0]
-    if chosen.ndim != 1 or chosen.dtype.kind not in "iub":
-        return None
-    if chosen.dtype.kind == "b":
-        return np.flatnonzero(chosen).tolist() if len(chosen) == length else None
-    chosen = chosen.tolist()
-    for number in chosen:
-        if not -length <= number < length:
-            raise IndexError(f"index {number} is out of bounds for axis 0 with size {length}")
-    return [number % length for number in chosen]
-
-
-def read_many(arrays, *, threads=None, errors="raise"):
+def read_many(arrays: Iterable[Array | tuple[Group, str] | Group], *, threads: int | None = None,
+              errors: Literal["raise", "return"] = "raise") -> list[Any]:
     """Reads arrays, or whole containers, on all cores at once.
 
     Args:
@@ -284,9 +365,10 @@ def read_many(arrays, *, threads=None, errors="raise"):
     """
     if errors not in ("raise", "return"):
         raise ValueError(f"errors={errors!r}: 'raise' or 'return'")
-    jobs, shapes = [], []
+    jobs: list[Any] = []
+    shapes: list[tuple[int | None, Any]] = []
 
-    def add(array):
+    def add(array: Array) -> None:
         dtype, shape, items, itemsize, typestr, *_ = array._info()
         if items == 0:
             shapes.append((None, np.empty(shape, dtype)))
@@ -294,15 +376,16 @@ def read_many(arrays, *, threads=None, errors="raise"):
         shapes.append((len(jobs), (dtype, array._fortran)))
         jobs.append((array._node, array._start, items * itemsize, typestr, shape[::-1] if array._fortran else shape))
 
-    plan = []
+    plan: list[list[str] | None] = []
     for wanted in arrays:
         if isinstance(wanted, tuple):
-            wanted = wanted[0][wanted[1]]
+            group, name = wanted
+            wanted = group[name]
         if isinstance(wanted, Array):
             add(wanted)
             plan.append(None)
         else:
-            names = list(wanted)
+            names = wanted._array_names()
             for name in names:
                 add(wanted[name])
             plan.append(names)
@@ -311,7 +394,7 @@ def read_many(arrays, *, threads=None, errors="raise"):
     if failed is not None and errors == "raise":
         raise failed
 
-    def finished(memory, dtype, fortran):
+    def finished(memory: Memory, dtype: np.dtype[Any], fortran: bool) -> NDArray[Any]:
         array = _as_array(memory, dtype)
         return array.T if fortran else array
 

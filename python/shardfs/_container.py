@@ -1,121 +1,29 @@
 """Containers and folders of them."""
 
-from collections.abc import Mapping, Sequence
-import io
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, overload
 
 from . import _core, _process
-from ._array import Array
+from ._core import Node
+from ._dataset import Dataset
 from ._entry import Place, parsed, reason_of_refusal
 from ._errors import NotFound
+from ._group import Arrays, Group, Tree, of_node, refused
 from ._pictures import Camera, Cameras
+from ._topics import Topics
 
 
-class Readable(io.RawIOBase):
-    """A file in a container or a folder: seekable, binary, read-only."""
-
-    def __init__(self, node):
-        self._node, self._at, self._size = node, 0, node.size
-
-    def readable(self):
-        return True
-
-    def seekable(self):
-        return True
-
-    def tell(self):
-        return self._at
-
-    def seek(self, offset, whence=io.SEEK_SET):
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        if start + offset < 0:
-            raise ValueError(f"a position before the start: {start + offset}")
-        self._at = start + offset
-        return self._at
-
-    def readinto(self, buffer):
-        data = self._node.read(self._at, len(buffer))
-        buffer[:len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def readall(self):
-        data = self._node.read(self._at, max(self._size - self._at, 0))
-        self._at += len(data)
-        return data
-
-
-class _Tree(Place):
-    """A place whose files can be opened."""
-
-    __slots__ = ()
-
-    def open(self, path, *, buffering=256 << 10):
-        """Opens a file below this as a seekable binary file, read-only.
-
-        Args:
-            path: a path as in docs/TREE.md: 'signal/joint_pos.npy', 'images/cam0/rgb/000.png', '.raw/signal/x.bin'.
-            buffering: bytes that are read at a time; 0 reads exactly what is asked for.
-
-        Raises:
-            shardfs.NotFound, IsADirectoryError; when it is read also `shardfs.DamagedBlock` and `shardfs.Changed`.
-        """
-        node = self._get(path)
-        if node.kind == "folder":
-            raise IsADirectoryError(21, "is a folder", f"{self.path}/{path}")
-        raw = Readable(node)
-        return io.BufferedReader(raw, buffering) if buffering else raw
-
-    def read_bytes(self, path):
-        """Returns all bytes of a file below this. Raises the same errors as `open`."""
-        node = self._get(path)
-        return node.read(0, node.size)
-
-    def _json(self, path):
-        return parsed(self.read_bytes(path), f"{self.path}/{path}")
-
-
-class _Arrays(_Tree, Mapping):
-    """Arrays by name: the path of their `.npy` file without the suffix."""
-
-    __slots__ = ()
-    __hash__ = _Tree.__hash__
-    __eq__ = _Tree.__eq__
-
-    def __getitem__(self, name):
-        if not isinstance(name, str):
-            raise TypeError(f"arrays are named by text, not by {type(name).__name__}")
-        for path in (f"{name}.npy", name) if name.endswith(".npy") else (f"{name}.npy",):
-            try:
-                node = self._get(path)
-            except (NotFound, NotADirectoryError, ValueError):
-                continue
-            if node.kind == "file":
-                return Array(self._source, f"{self._path}/{path}", self._state, node)
-        raise KeyError(name)
-
-    def __contains__(self, name):
-        try:
-            self[name]
-        except KeyError:
-            return False
-        return True
-
-    def __len__(self):
-        return sum(1 for _ in self)
-
-    def read(self, names=None, *, threads=None):
-        """Reads arrays on all cores at once, by default all. Returns a dict of numpy arrays by name."""
-        from ._array import read_many
-        names = list(self) if names is None else list(names)
-        return dict(zip(names, read_many([self[name] for name in names], threads=threads)))
-
-
-class Container(_Arrays):
+class Container(Arrays):
     """A container: a mapping of its arrays by name, in stored order. Nothing is decoded until elements are asked for.
 
     `list(container)` returns the names, `container['signal/joint_pos']` an `Array`; an unknown name raises `KeyError`.
-    A name is the path of the array's `.npy` file (docs/TREE.md) without the suffix.
+    A name is the path of the array's `.npy` file (docs/TREE.md) without the suffix. `container['signal']` is a `Group`.
+
+    Containers of formats with groups of their own (HDF5, NetCDF, Zarr) are such a group: `list(container)` returns what
+    is in the root, as h5py and zarr do. `with shardfs.open(path) as f:` works; nothing has to be closed.
 
     Attributes:
         path: its path on this machine, or its address.
@@ -131,46 +39,92 @@ class Container(_Arrays):
 
     __slots__ = ("_info",)
 
-    def __init__(self, source, path, state=None, node=None):
+    def __init__(self, source: _process.Where, path: str, state: str | None = None, node: Node | None = None) -> None:
         super().__init__(source, path, state, node)
-        self._info = None
+        self._info: dict[str, Any] | None = None
+
+    def __enter__(self) -> Container:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Does nothing: objects are names, and what they opened belongs to the process."""
 
     @property
-    def format(self):
-        return self._node.format
+    def filename(self) -> str:
+        """The same as `path`."""
+        return self.path
 
     @property
-    def info(self):
+    def mode(self) -> str:
+        """'r'."""
+        return "r"
+
+    @property
+    def format(self) -> str:
+        """The name of its format."""
+        return self._node.format or ""
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """`container.json`, parsed."""
         if self._info is None:
             self._info = parsed(self._node.description(), f"{self.path}/container.json")
         return self._info
 
     @property
-    def meta(self):
+    def meta(self) -> dict[str, Any]:
+        """The files `meta/*.json`, parsed, by name without the suffix."""
         return {name.removesuffix(".json"): parsed(node.read(0, node.size), f"{self.path}/meta/{name}")
                 for name, node in _files(self, "meta") if name.endswith(".json")}
 
     @property
-    def episodes(self):
+    def episodes(self) -> Episodes:
+        """The recorded episodes, by position."""
         return Episodes(self, self._node.episodes())
 
     @property
-    def topics(self):
-        from ._topics import Topics
+    def topics(self) -> Topics:
+        """The topics of a recording, by name."""
         return Topics(self)
 
     @property
-    def images(self):
+    def images(self) -> Cameras:
+        """Cameras by name."""
         return Cameras(list(_camera_folders(self, "images")), self._camera)
 
-    def _camera(self, name):
-        array = self.get(f"signal/{name}")
-        array = self.get(name) if array is None else array
+    def _camera(self, name: str) -> Camera:
+        array = self._find(f"signal/{name}")
+        array = self._find(name) if array is None else array
         folder = f"images/{name}"
         frames = array.shape[0] if array is not None else sum(1 for _ in self._get(folder).children())
         return Camera(self, folder, array, frames)
 
-    def __iter__(self):
+    def __getitem__(self, name: str) -> Any:
+        if not self._node.has_groups:
+            return Arrays.__getitem__(self, name)
+        try:
+            return Group.__getitem__(self, name)
+        except KeyError:
+            # Arrays beside others, such as the offsets of texts, have paths and no names.
+            found = self._find(name) if isinstance(name, str) and not name.startswith("/") else None
+            if found is None:
+                raise
+            return found
+
+    def __len__(self) -> int:
+        return Group.__len__(self) if self._node.has_groups else Arrays.__len__(self)
+
+    def _array_names(self) -> list[str]:
+        return Group._array_names(self) if self._node.has_groups else list(self)
+
+    def __iter__(self) -> Iterator[str]:
+        if self._node.has_groups:
+            yield from Group.__iter__(self)
+            return
         for episode in self.episodes:
             yield from (f"{episode._below}/{name}" for name in episode)
         paths = self._node.arrays()
@@ -179,11 +133,11 @@ class Container(_Arrays):
             paths = (path for path, _ in _files(self, "") if path.endswith(".npy"))
         yield from (path.removesuffix(".npy") for path in paths)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<shardfs.Container {self.path}>"
 
 
-class Episode(_Arrays):
+class Episode(Arrays):
     """One episode of a container: a mapping of its arrays, such as 'state', 'action' and 'images/<camera>'.
 
     Attributes:
@@ -194,80 +148,81 @@ class Episode(_Arrays):
 
     __slots__ = ("_container", "_below", "number")
 
-    def __init__(self, container, number):
+    def __init__(self, container: Container, number: int) -> None:
         self._below = container._node.episode_folder(number)
         super().__init__(container._source, f"{container._path}/{self._below}", container._state)
         self._container, self.number = container, number
 
-    def _look_up(self):
+    def _look_up(self) -> Node:
         return self._container._get(self._below)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._container, self.number)
 
     @property
-    def meta(self):
-        return self._json("meta.json")
+    def meta(self) -> dict[str, Any]:
+        """Its `meta.json`, parsed."""
+        found: dict[str, Any] = self._json("meta.json")
+        return found
 
     @property
-    def images(self):
+    def images(self) -> Cameras:
+        """Cameras by name."""
         return Cameras(list(_camera_folders(self, "images")), self._camera)
 
-    def _camera(self, name):
-        return Camera(self, f"images/{name}", self.get(f"images/{name}"),
+    def _camera(self, name: str) -> Camera:
+        return Camera(self, f"images/{name}", self._find(f"images/{name}"),
                       self._container._node.episode_frames(self.number))
 
-    def __iter__(self):
-        for path in ("", "images"):
-            try:
-                folder = self._get(path) if path else self._node
-            except NotFound:
-                return
-            names = (node.name for node in folder.children())
-            yield from ("/".join(filter(None, (path, name.removesuffix(".npy")))) for name in names
-                        if name.endswith(".npy"))
+    def __iter__(self) -> Iterator[str]:
+        return iter(Group._array_names(self))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<shardfs.Episode {self.path}>"
 
 
-class Episodes(Sequence):
+class Episodes(Sequence["Episode"]):
     """Episodes of a container by their position in it. An episode is read when it is first used."""
 
-    def __init__(self, container, count):
+    def __init__(self, container: Container, count: int) -> None:
         self._container, self._count = container, count
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, number):
+    @overload
+    def __getitem__(self, number: int) -> Episode: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Episode]: ...
+
+    def __getitem__(self, number: int | slice) -> Episode | list[Episode]:
         if isinstance(number, slice):
             return [self[at] for at in range(self._count)[number]]
         if not -self._count <= number < self._count:
             raise IndexError(f"episode {number} of {self._count}")
         return Episode(self._container, number % self._count)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<shardfs.Episodes {self._count} of {self._container.path}>"
 
 
-class Folder(_Tree, Mapping):
+class Folder(Tree, Mapping[str, Any]):
     """A folder: a mapping of names to containers and folders. `open` opens the other files.
 
     A key may be a path of several steps, such as `folder['2026/ep_001.wshard']`.
     """
 
     __slots__ = ()
-    __hash__ = _Tree.__hash__
-    __eq__ = _Tree.__eq__
+    __hash__ = Tree.__hash__
+    __eq__ = Tree.__eq__
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return (node.name for node in self._node.children() if node.kind == "folder")
 
-    def __len__(self):
+    def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def __getitem__(self, path):
+    def __getitem__(self, path: str) -> Container | Folder:
         try:
             node = self._get(path)
         except (NotFound, NotADirectoryError):
@@ -276,17 +231,17 @@ class Folder(_Tree, Mapping):
             raise KeyError(path)
         return _of(node, self._source, "/".join(filter(None, (self._path, path.strip("/")))))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<shardfs.Folder {self.path}>"
 
 
-def _of(node, source, path):
+def _of(node: Node, source: _process.Where, path: str) -> Container | Folder:
     if node.is_container:
         return Container(source, path, node.state, node)
     return Folder(source, path, None, node)
 
 
-def _files(place, path):
+def _files(place: Place, path: str) -> Iterator[tuple[str, Node]]:
     """Yields the files below a folder, with their paths below it; none if the folder is missing."""
     try:
         top = place._get(path) if path else place._node
@@ -298,7 +253,7 @@ def _files(place, path):
             yield node.path[length:], node
 
 
-def _camera_folders(place, path):
+def _camera_folders(place: Place, path: str) -> Iterator[str]:
     """Yields the folders below a folder that hold numbered files, by their paths below it."""
     try:
         folders = [("", place._get(path))]
@@ -317,28 +272,60 @@ def _camera_folders(place, path):
         folders[:0] = below
 
 
-def open(source, *, formats=None):  # noqa: A001 - named as the thing that it does
+def open(source: _process.Source, mode: str = "r", *,  # noqa: A001 - named as the thing that it does
+         formats: str | Iterable[str] | None = None) -> Any:
     """Opens a container, or a folder of them. Nothing is decoded.
 
     Args:
-        source: a path on this machine, or an address such as 's3://bucket/ep_001.wshard'.
+        source: a path on this machine, or an address such as 's3://bucket/ep_001.wshard'. It may lead into a container:
+            'robot.h5/data/demo_0' or 'cells.zarr/image'.
+        mode: 'r', for programs that say it.
         formats: which formats are containers: their names ('kdb,idv', or a list of names), or names with '-' or '+' in
             front, which are removed from the default or added to it. `shardfs.formats()` lists them.
 
     Returns:
-        A `Container` for a container, a `Folder` for a folder.
+        A `Container` for a container, a `Folder` for a folder; for a path in a container a `Group`, `Array` or `Rows`.
 
     Raises:
         shardfs.NotFound: there is no such file.
         shardfs.NotAContainer: the file is of no known format, or too damaged to be opened; the error says why.
-        ValueError: `formats` names an unknown format.
+        ValueError: `formats` names an unknown format, or `mode` is for writing.
         OSError: the operating system or the server reports an error.
     """
-    source, path = _process.split(source, formats)
-    node = _process.node(source, path)
+    if mode not in ("r", "rb"):
+        raise ValueError(f"mode {mode!r}: everything is read-only")
+    where, path = _process.split(source, formats)
+    try:
+        node = _process.node(where, path)
+    except (NotFound, NotADirectoryError):
+        found = _named(where, path)
+        if found is None:
+            raise
+        return found
+    if node.kind == "link":
+        node = node.followed()
+        path = node.path
+    if node.format is not None and not node.is_container:
+        # A folder beside an array has its name.
+        found = _named(where, path) or of_node(node, where, path)
+        if found is None:
+            raise refused(node)
+        return found
     if node.kind != "folder":
-        reason_of_refusal(source, path)
-    return _of(node, source, path)
+        reason_of_refusal(where, path)
+    return _of(node, where, path)
+
+
+def _named(where: _process.Where, path: str) -> Group | Dataset | None:
+    """Returns the array or group of a container whose name is the last part of a path; None if there is none."""
+    above, _, name = path.rpartition("/")
+    try:
+        node = _process.node(where, above)
+        if node.kind != "folder" or node.format is None:
+            return None
+        return Group(where, above, node.state, node)._step(name)
+    except (NotFound, NotADirectoryError):
+        return None
 
 
 class Format(NamedTuple):
@@ -352,12 +339,12 @@ class Format(NamedTuple):
     """
 
     name: str
-    suffixes: list
+    suffixes: list[str]
     shown: bool
     summary: str
 
 
-def formats():
+def formats() -> list[Format]:
     """Returns the container formats that this version knows, as `Format` tuples."""
     return [Format(*row) for row in _core.formats()]
 
@@ -375,19 +362,35 @@ class Found:
 
     __slots__ = ("container",)
 
-    def __init__(self, container):
+    def __init__(self, container: Container) -> None:
         self.container = container
 
-    path = property(lambda self: self.container.path)
-    format = property(lambda self: self.container.format)
-    info = property(lambda self: self.container.info)
-    items = property(lambda self: self.container.info.get("items", []))
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self.container.path
 
-    def __repr__(self):
+    @property
+    def format(self) -> str:
+        """The name of its format."""
+        return self.container.format
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Its `container.json`, parsed."""
+        return self.container.info
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """What is stored."""
+        found: list[dict[str, Any]] = self.container.info.get("items", [])
+        return found
+
+    def __repr__(self) -> str:
         return f"<shardfs.Found {self.format} {self.path}>"
 
 
-def walk(source, *, formats=None):
+def walk(source: _process.Source, *, formats: str | Iterable[str] | None = None) -> Iterator[Found]:
     """Yields every container below a folder (or the container itself), in the order of listings.
 
     Yields:
@@ -400,10 +403,10 @@ def walk(source, *, formats=None):
     if isinstance(top, Container):
         yield Found(top)
         return
-    folders = [top]
+    folders: list[Folder] = [top] if isinstance(top, Folder) else []
     while folders:
         folder = folders.pop()
-        below = []
+        below: list[Folder] = []
         nodes = folder._node.children()
         while True:
             try:

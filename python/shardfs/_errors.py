@@ -1,7 +1,10 @@
 """Errors. All derive from `shardfs.Error`, and from the fitting exceptions of Python."""
 
+from __future__ import annotations
+
 import errno
 import os
+from typing import Any
 
 
 class Error(Exception):
@@ -15,23 +18,24 @@ class Error(Exception):
         reason: what was wrong.
     """
 
-    def __init__(self, reason="", *, container=None, path="", block=None, offset=None):
+    def __init__(self, reason: str = "", *, container: Any = None, path: str = "", block: str | None = None,
+                 offset: int | None = None) -> None:
         self.reason, self.container, self.path, self.block, self.offset = reason, container, path, block, offset
         super().__init__(reason)
 
-    def __str__(self):
+    def __str__(self) -> str:
         place = [self.path] if self.path else []
         place += [f"block {self.block!r}"] if self.block else []
         place += [f"byte {self.offset}"] if self.offset is not None else []
         parts = ([str(self.container)] if self.container else []) + ([", ".join(place)] if place else [])
         return ": ".join([*parts, self.reason])
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         fields = {name: getattr(self, name) for name in ("container", "path", "block", "offset")}
         return _again, (type(self), self.reason, fields)
 
 
-def _again(kind, reason, fields):
+def _again(kind: type[Error], reason: str, fields: dict[str, Any]) -> Error:
     return kind(reason, **fields)
 
 
@@ -40,7 +44,7 @@ class _OsError(Error, OSError):
 
     _errno = errno.EIO
 
-    def __init__(self, reason="", **fields):
+    def __init__(self, reason: str = "", **fields: Any) -> None:
         Error.__init__(self, reason, **fields)
         self.errno, self.strerror = self._errno, reason
         self.filename = fields.get("container")
@@ -78,7 +82,7 @@ _SYSTEM = {"PermissionDenied": (PermissionError, errno.EACCES), "NotAFolder": (N
            "IsAFolder": (IsADirectoryError, errno.EISDIR), "Io": (OSError, errno.EIO)}
 
 
-def make(kind, reason, **fields):
+def make(kind: str, reason: str, **fields: Any) -> Exception:
     """Returns the exception for an error of the library, by the name of its kind."""
     if kind in _KINDS:
         return _KINDS[kind](reason, **fields)
@@ -89,6 +93,6 @@ def make(kind, reason, **fields):
     return MemoryError(text) if kind == "OutOfMemory" else ValueError(text)
 
 
-def missing(path):
+def missing(path: str) -> NotFound:
     """Returns the error for a path that does not exist."""
     return NotFound(os.strerror(errno.ENOENT), container=path)

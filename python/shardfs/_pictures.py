@@ -1,11 +1,20 @@
 """Cameras and their pictures."""
 
+from __future__ import annotations
+
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from ._errors import NotAnArray, NotFound
+
+if TYPE_CHECKING:
+    from ._array import Array
+    from ._core import Node
+    from ._group import Group
 
 _SUFFIXES = (".jpg", ".png", ".npy", ".bin")
 
@@ -23,53 +32,57 @@ class Picture:
 
     __slots__ = ("_camera", "_frame")
 
-    def __init__(self, camera, frame):
+    def __init__(self, camera: Camera, frame: int) -> None:
         self._camera, self._frame = camera, frame
 
-    def _pixels(self):
+    def _pixels(self) -> NDArray[Any]:
         if self._camera.array is None:
             return _decoded(self._camera._file(self._frame), self.path)
         return self._camera.array[self._frame]
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
         pixels = self._pixels()
         return pixels if dtype is None else pixels.astype(dtype, copy=False)
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         if self._camera.array is None:
             return self._pixels()[key]
         return self._camera.array[(self._frame, *(key if isinstance(key, tuple) else (key,)))]
 
-    def __dlpack__(self, **options):
+    def __dlpack__(self, **options: Any) -> Any:
         return self._pixels().__dlpack__(**options)
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
+        """Of the pixels."""
         array = self._camera.array
         return self._pixels().shape if array is None else array.shape[1:]
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype[Any]:
+        """Of the pixels."""
         array = self._camera.array
         return self._pixels().dtype if array is None else array.dtype
 
     @property
-    def path(self):
+    def path(self) -> str:
+        """The path of its file, as a mount would show it."""
         return f"{self._camera.path}/{self._camera._file(self._frame).name}"
 
     @property
-    def bytes(self):
+    def bytes(self) -> bytes:
+        """The picture as a file."""
         node = self._camera._file(self._frame)
         return node.read(0, node.size)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<shardfs.Picture {self._frame} of {self._camera.path}>"
 
 
-def _decoded(node, path):
+def _decoded(node: Node, path: str) -> NDArray[Any]:
     """Returns the pixels of a single picture, of shape (height, width, channels)."""
     data, suffix = node.read(0, node.size), node.name.rpartition(".")[2]
     if suffix == "npy":
@@ -86,7 +99,7 @@ def _decoded(node, path):
     return pixels if pixels.ndim == 3 else pixels[..., None]
 
 
-class Camera(Sequence):
+class Camera(Sequence[Picture]):
     """The pictures of a camera in the order of frames.
 
     `camera[7]` is a `Picture`. `camera[10:20]` and `camera[[5, 1]]` are numpy arrays of pixels, of shape (n, height,
@@ -97,25 +110,26 @@ class Camera(Sequence):
         array: all pictures as one `Array`, or None if some are missing or they differ in size.
     """
 
-    def __init__(self, container, folder, array, frames):
+    def __init__(self, container: Group, folder: str, array: Array | None, frames: int) -> None:
         self._container, self._folder, self._array, self._frames = container, folder, array, frames
         self._width = max(3, len(str(max(frames - 1, 0))))
 
     @property
-    def array(self):
+    def array(self) -> Array | None:
+        """All pictures as one `Array`, or None."""
         return self._array
 
     @property
-    def path(self):
+    def path(self) -> str:
         """The folder of the pictures, as a mount would show it."""
         return f"{self._container.path}/{self._folder}"
 
-    def _stack(self):
+    def _stack(self) -> Array:
         if self._array is None:
             raise NotAnArray("pictures that are not all there, or not of one size: see .bytes", container=self.path)
         return self._array
 
-    def _file(self, frame):
+    def _file(self, frame: int) -> Node:
         for suffix in _SUFFIXES:
             try:
                 return self._container._get(f"{self._folder}/{frame:0{self._width}}{suffix}")
@@ -123,45 +137,57 @@ class Camera(Sequence):
                 pass
         raise NotFound(f"there is no picture of frame {frame}", container=self.path)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._frames
 
-    def __getitem__(self, frame):
+    @overload
+    def __getitem__(self, frame: int) -> Picture: ...
+    @overload
+    def __getitem__(self, frame: slice | list[int] | NDArray[Any]) -> NDArray[Any]: ...  # type: ignore[overload-overlap]
+
+    def __getitem__(self, frame: Any) -> Any:
         if isinstance(frame, (int, np.integer)):
             if not -self._frames <= frame < self._frames:
                 raise IndexError(f"frame {frame} of {self._frames}")
             return Picture(self, int(frame) % self._frames)
         return self._stack()[frame]
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
         return self._stack().__array__(dtype, copy)
 
-    shape = property(lambda self: self._stack().shape)
-    dtype = property(lambda self: self._stack().dtype)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the pixels of all pictures."""
+        return self._stack().shape
 
-    def __reduce__(self):
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the pixels."""
+        return self._stack().dtype
+
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._container, self._folder, self._array, self._frames)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<shardfs.Camera {self.path}: {self._frames} frames>"
 
 
-class Cameras(Mapping):
+class Cameras(Mapping[str, Camera]):
     """Cameras by name."""
 
-    def __init__(self, names, make):
+    def __init__(self, names: list[str], make: Callable[[str], Camera]) -> None:
         self._names, self._make = names, make
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._names)
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Camera:
         if name not in self._names:
             raise KeyError(name)
         return self._make(name)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<shardfs.Cameras {list(self._names)}>"

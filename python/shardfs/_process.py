@@ -4,24 +4,33 @@ After a fork the child begins with empty state, because its parent's locks may b
 not have. Objects know their place by name (source, path, state), and look it up again when `generation` has changed.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import threading
+from collections.abc import Iterable
+from typing import Any
 
 from . import _core
+
+#: What users name: a path, or an address.
+Source = str | bytes | os.PathLike[Any]
+#: What paths count from: '/' for this machine, an address, or a pair of one and the formats.
+Where = str | tuple[str, str]
 
 #: Changes after a fork and after `set_cache_size`; what was opened before is then opened again.
 generation = 0
 
-_size = None
-_cache = None
-_volumes = {}
+_size: int | None = None
+_cache: _core.Cache | None = None
+_volumes: dict[Where, _core.Volume] = {}
 _lock = threading.Lock()
 #: Most folders and addresses that are kept open. The least recently used are closed first.
 _KEPT = 32
 
 
-def _forked():
+def _forked() -> None:
     global generation, _cache, _volumes, _lock
     generation += 1
     # The native objects dropped here are not freed: they belong to the parent.
@@ -46,7 +55,7 @@ if sys.executable:
     )
 
 
-def set_cache_size(size):
+def set_cache_size(size: int | None) -> None:
     """Sets the budget of this process's cache of decoded blocks, in bytes; None for the default.
 
     The default is an eighth of the machine's memory, between 64 MiB and 4 GiB. The cache begins empty. Memory of arrays
@@ -62,20 +71,20 @@ def set_cache_size(size):
         generation += 1
 
 
-def cache_usage():
+def cache_usage() -> tuple[int, int]:
     """Returns the budget of this process's cache and how much of it is in use, in bytes: `(budget, used)`."""
     with _lock:
         return _shared_cache().usage()
 
 
-def _shared_cache():
+def _shared_cache() -> _core.Cache:
     global _cache
     if _cache is None:
         _cache = _core.Cache(_size)
     return _cache
 
 
-def node(source, path):
+def node(source: Where, path: str) -> _core.Node:
     """Returns the node at a path of a source: '/' for this machine, an address, or a pair of one and the formats."""
     address, formats = _parts(source)
     with _lock:
@@ -93,18 +102,16 @@ def node(source, path):
     return volume.get(path)
 
 
-def _parts(source):
+def _parts(source: Where) -> tuple[str, str | None]:
     return source if isinstance(source, tuple) else (source, None)
 
 
-def split(source, formats=None):
+def split(source: Source, formats: str | Iterable[str] | None = None) -> tuple[Where, str]:
     """Returns a user's source and choice of formats as `node` takes them: `(source, path)`."""
     if formats is not None:
-        address, path = split(source)
-        return (address, formats if isinstance(formats, str) else ",".join(formats)), path
-    source = os.fspath(source)
-    if isinstance(source, bytes):
-        source = os.fsdecode(source)
+        where, path = split(source)
+        return (_parts(where)[0], formats if isinstance(formats, str) else ",".join(formats)), path
+    source = os.fsdecode(source)
     if "://" in source and not source.startswith("file://"):
         head, _, name = source.rstrip("/").rpartition("/")
         return (source, "") if head.endswith("/") or not name else (head, name)
@@ -114,12 +121,12 @@ def split(source, formats=None):
     return "/", os.path.realpath(source)[1:]
 
 
-def shown(source, path):
+def shown(source: Where, path: str) -> str:
     """Returns a source and a path as one name for messages: a path of this machine, or an address."""
-    source, _ = _parts(source)
-    return "/" + path if source == "/" else "/".join(part for part in (source.rstrip("/"), path) if part)
+    address, _ = _parts(source)
+    return "/" + path if address == "/" else "/".join(part for part in (address.rstrip("/"), path) if part)
 
 
-def cores():
+def cores() -> int:
     """Returns how many threads can run at once."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

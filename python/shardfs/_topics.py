@@ -1,42 +1,56 @@
 """Topics of recordings."""
 
-import json
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
 
-from ._container import _Arrays
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from ._array import Array
+from ._core import Node
+from ._group import Arrays
 from ._pictures import Camera
 
+if TYPE_CHECKING:
+    from ._container import Container
 
-class Messages(Sequence):
+
+class Messages(Sequence[Any]):
     """The messages of a topic in order, each as `messages.jsonl` has it: a dict, or None if it does not decode.
 
     Going through them reads the file from front to back; `messages[7]` reads it up to that message.
     """
 
-    def __init__(self, topic):
+    def __init__(self, topic: Topic) -> None:
         self._topic = topic
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._topic.time)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         with self._topic.open("messages.jsonl") as lines:
             for line in lines:
                 yield json.loads(line)
 
-    def __getitem__(self, number):
+    @overload
+    def __getitem__(self, number: int) -> Any: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Any]: ...
+
+    def __getitem__(self, number: int | slice) -> Any:
         if isinstance(number, slice):
             wanted = range(len(self))[number]
-            found = self._find(set(wanted)) if wanted else {}
-            return [found[at] for at in wanted]
+            several = self._find(set(wanted)) if wanted else {}
+            return [several[at] for at in wanted]
         count = len(self)
         at = number + count if number < 0 else number
         if not 0 <= at < count:
             raise IndexError(f"message {number} of {count}")
         return self._find({at})[at]
 
-    def _find(self, wanted):
-        found, last = {}, max(wanted)
+    def _find(self, wanted: set[int]) -> dict[int, Any]:
+        found: dict[int, Any] = {}
+        last = max(wanted)
         with self._topic.open("messages.jsonl") as lines:
             for at, line in enumerate(lines):
                 if at in wanted:
@@ -45,11 +59,11 @@ class Messages(Sequence):
                     return found
         raise IndexError(f"message {last}")
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<shardfs.Messages of {self._topic.path}>"
 
 
-class Topic(_Arrays):
+class Topic(Arrays):
     """A topic of a recording: a mapping of its arrays, such as 'time' and 'angular_velocity.x'.
 
     Attributes:
@@ -60,68 +74,81 @@ class Topic(_Arrays):
         info: `channel.json`, parsed.
     """
 
-    __slots__ = ("_container", "_below", "name")
+    __slots__ = ("_container", "_below", "_name")
+    __hash__ = Arrays.__hash__
+    __eq__ = Arrays.__eq__
 
-    def __init__(self, container, name, below):
+    def __init__(self, container: Container, name: str, below: str) -> None:
         self._below = below
         super().__init__(container._source, f"{container._path}/{below}", container._state)
-        self._container, self.name = container, name
+        self._container, self._name = container, name
 
-    def _look_up(self):
+    @property
+    def name(self) -> str:
+        """The topic."""
+        return self._name
+
+    def _look_up(self) -> Node:
         return self._container._get(self._below)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._container, self.name, self._below)
 
     @property
-    def time(self):
-        return self["time"]
+    def time(self) -> Array:
+        """When each message was recorded, in nanoseconds since 1970."""
+        found: Array = self["time"]
+        return found
 
     @property
-    def messages(self):
+    def messages(self) -> Messages:
+        """The messages, decoded."""
         return Messages(self)
 
     @property
-    def images(self):
+    def images(self) -> Camera:
+        """The pictures in the messages, in order."""
         return Camera(self._container, f"{self._below}/images", None, len(self.time))
 
     @property
-    def info(self):
-        return self._json("channel.json")
+    def info(self) -> dict[str, Any]:
+        """`channel.json`, parsed."""
+        found: dict[str, Any] = self._json("channel.json")
+        return found
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         for child in self._get("").children():
             if child.kind == "file" and child.name.endswith(".npy"):
                 yield child.name.removesuffix(".npy")
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<shardfs.Topic {self.name} of {self._container.path}>"
 
 
-class Topics(Mapping):
+class Topics(Mapping[str, Topic]):
     """Topics by name. Of several with one name the first has it; all can be had by their folders, as 'topics/a%_2'."""
 
-    def __init__(self, container):
+    def __init__(self, container: Container) -> None:
         self._container = container
         items = [item for item in container.info["items"] if "messages" in item]
         self._folders = {item["path"]: item["name"] for item in items}
-        self._names = {}
+        self._names: dict[str, str] = {}
         for item in items:
             if isinstance(item["name"], str):
                 self._names.setdefault(item["name"], item["path"])
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Topic:
         folder = self._names.get(name, name)
         return Topic(self._container, self._folders[folder], folder)
 
-    def __contains__(self, name):
+    def __contains__(self, name: object) -> bool:
         return name in self._names or name in self._folders
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._names)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<shardfs.Topics {list(self)} of {self._container.path}>"

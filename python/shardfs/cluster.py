@@ -22,7 +22,8 @@ import sys
 import sysconfig
 
 from . import _core, _process
-from ._container import Container, Folder, Readable, open as open_source
+from ._container import Container, Folder, open as open_source
+from ._files import Readable
 
 WRONG, UNKNOWN = 1, 2
 #: Bytes by which containers are recognised.

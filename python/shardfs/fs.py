@@ -22,7 +22,7 @@ from fsspec import filesystem
 from fsspec.spec import AbstractFileSystem
 
 from . import _core, _process
-from ._container import Readable
+from ._files import Readable
 from ._errors import NotFound
 
 

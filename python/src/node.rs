@@ -13,11 +13,12 @@ use std::{
 };
 
 use pyo3::{
+    IntoPyObjectExt,
     exceptions::PyValueError,
     prelude::*,
     types::{PyBytes, PyList, PyTuple},
 };
-use shardfs::{Entry, EntryKind, Error, ItemInfo};
+use shardfs::{AttributeValue, Entry, EntryKind, Error, ItemInfo, Member, MemberKind, Slice};
 
 use crate::{
     error::{Panicked, caught, detached, fault, guarded, to_python},
@@ -44,9 +45,34 @@ impl Node {
     }
 }
 
-/// What is known of an array: dtype, shape, codec, stored size, whether dtype or shape is a guess.
-type Info<'py> =
-    (Cow<'static, str>, Cow<'static, str>, u64, Bound<'py, PyTuple>, Option<Cow<'static, str>>, Option<u64>, bool);
+/// What is known of an array: dtype, shape, codec, stored size, whether dtype or shape is a guess, shape of chunks.
+type Info<'py> = (
+    Cow<'static, str>,
+    Cow<'static, str>,
+    u64,
+    Bound<'py, PyTuple>,
+    Option<Cow<'static, str>>,
+    Option<u64>,
+    bool,
+    Option<Bound<'py, PyTuple>>,
+);
+
+/// What is known of a stored item that is no array: type, shape, codec, shape of chunks.
+type ItemOf<'py> =
+    (Option<&'static str>, Option<Bound<'py, PyTuple>>, Option<Cow<'static, str>>, Option<Bound<'py, PyTuple>>);
+
+/// Returns the word for a kind of members.
+fn word(kind: MemberKind) -> &'static str {
+    match kind {
+        MemberKind::Group => "group",
+        MemberKind::Array => "array",
+        MemberKind::Lines => "lines",
+        MemberKind::Text => "text",
+        MemberKind::Bytes => "bytes",
+        MemberKind::Rows => "rows",
+        _ => "link",
+    }
+}
 
 #[pymethods]
 impl Node {
@@ -160,11 +186,103 @@ impl Node {
     /// element, shape, codec, stored size, whether dtype or shape is a guess. None for all other files.
     fn array<'py>(&self, py: Python<'py>) -> PyResult<Option<Info<'py>>> {
         let Some(info) = self.run(py, Entry::item_info)? else { return Ok(None) };
-        let ItemInfo { dtype: Some(dtype), shape: Some(shape), codec, stored_size, inferred, .. } = info else {
+        let ItemInfo { dtype: Some(dtype), shape: Some(shape), codec, stored_size, inferred, chunks, .. } = info else {
             return Ok(None);
         };
         let shape = PyTuple::new(py, shape)?;
-        Ok(Some((dtype.name(), dtype.descr(), dtype.size(), shape, codec, stored_size, inferred)))
+        let chunks = chunks.map(|chunks| PyTuple::new(py, chunks)).transpose()?;
+        Ok(Some((dtype.name(), dtype.descr(), dtype.size(), shape, codec, stored_size, inferred, chunks)))
+    }
+
+    /// Description of the stored item that a file or folder shows: type, shape, codec, shape of chunks. None for all others.
+    fn item<'py>(&self, py: Python<'py>) -> PyResult<Option<ItemOf<'py>>> {
+        let Some(ItemInfo { stored_type, shape, codec, chunks, .. }) = self.run(py, Entry::item_info)? else {
+            return Ok(None);
+        };
+        let tuple = |axes: Option<Vec<u64>>| axes.map(|axes| PyTuple::new(py, axes)).transpose();
+        Ok(Some((stored_type, tuple(shape)?, codec, tuple(chunks)?)))
+    }
+
+    /// Whether the container that contains this has groups of its own.
+    #[getter]
+    fn has_groups(&self) -> PyResult<bool> {
+        Python::attach(|py| self.run(py, Entry::has_groups))
+    }
+
+    /// The names of the groups and arrays in this folder.
+    fn member_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.run(py, Entry::member_names)
+    }
+
+    /// The groups and arrays in this folder: name, kind, node of each.
+    fn members(&self, py: Python<'_>) -> PyResult<Vec<(String, &'static str, Self)>> {
+        let found = self.run(py, |entry| entry.members()?.into_iter().collect::<Result<Vec<_>, _>>())?;
+        let made = |Member { name, kind, entry, .. }| (name, word(kind), Self::new(entry, self.source.clone()));
+        Ok(found.into_iter().map(made).collect())
+    }
+
+    /// The kind and node of the group or array of a name in this folder; None if there is none.
+    fn member(&self, py: Python<'_>, name: &str) -> PyResult<Option<(&'static str, Self)>> {
+        let found = self.run(py, |entry| entry.member(name))?;
+        Ok(found.map(|member| (word(member.kind), Self::new(member.entry, self.source.clone()))))
+    }
+
+    /// What a link leads to; what is no link is itself.
+    fn followed(&self, py: Python<'_>) -> PyResult<Self> {
+        Ok(Self::new(self.run(py, Entry::followed)?, self.source.clone()))
+    }
+
+    /// Where a link leads, as a path relative to its folder.
+    fn link_target(&self, py: Python<'_>) -> PyResult<OsString> {
+        Ok(self.run(py, Entry::link_target)?.into_os_string())
+    }
+
+    /// The attributes of a group or array: name and value of each. An array is short name and type string of its
+    /// elements, shape and bytes; elements of other types are shape and JSON; other values are their JSON; why one cannot
+    /// be read is a text.
+    fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
+        let found = self.run(py, Entry::attribute_values)?;
+        let made = |(name, value)| {
+            let value = match value {
+                AttributeValue::Array(array) => {
+                    let (dtype, descr) = (array.dtype().name(), array.dtype().descr());
+                    let shape = PyTuple::new(py, array.shape())?;
+                    (dtype, descr, shape, PyBytes::new(py, array.data())).into_bound_py_any(py)?
+                }
+                AttributeValue::Elements(shape, json) => {
+                    (PyTuple::new(py, shape)?, PyBytes::new(py, &json)).into_bound_py_any(py)?
+                }
+                AttributeValue::Json(json) => PyBytes::new(py, &json).into_any(),
+                AttributeValue::Failed(reason) => reason.into_bound_py_any(py)?,
+                _ => py.None().into_bound(py),
+            };
+            Ok((name, value))
+        };
+        found.into_iter().map(made).collect()
+    }
+
+    /// The path below the container that contains this.
+    #[getter]
+    fn inside(&self) -> PyResult<String> {
+        Ok(self.entry.get()?.inside())
+    }
+
+    /// Elements of an array in a slice (start, step, count) of each axis, as one array of that type and shape.
+    fn slices(
+        &self,
+        py: Python<'_>,
+        slices: Vec<(u64, u64, u64)>,
+        itemsize: u64,
+        typestr: &str,
+        shape: Py<PyTuple>,
+    ) -> PyResult<Memory> {
+        let too_many = || PyValueError::new_err("slices beyond what an array can hold");
+        let count = slices.iter().try_fold(itemsize, |size, (.., count)| size.checked_mul(*count));
+        let mut bytes = guarded(py, || Bytes::zeroed(count.unwrap_or(u64::MAX)))?.map_err(no_memory)?;
+        count.ok_or_else(too_many)?;
+        let slices: Vec<_> = slices.into_iter().map(|(start, step, count)| Slice { start, step, count }).collect();
+        self.run(py, |entry| entry.read_slices(&slices, bytes.as_mut()))?;
+        Ok(Memory::new(bytes, typestr, shape))
     }
 
     /// Up to `length` bytes of the file; fewer only at its end.

@@ -5,6 +5,7 @@ mod items;
 mod lines;
 mod recording;
 mod table;
+mod tree;
 
 use std::{
     ffi::OsString,
@@ -33,6 +34,7 @@ use crate::{
 #[command(after_help = "Examples:
   shardfs info data/
   shardfs info data/ep_001.wshard/signal
+  shardfs info --attributes data/robot.h5/data/demo_0
   shardfs info --json data/ep_001.wshard | jq '.items[].name'
 
 Exit codes: 0 success, 1 something could not be described (the rest is), 2 a wrong command line.")]
@@ -44,6 +46,14 @@ pub(super) struct Arguments {
     /// Print JSON: for a container its `container.json`, for a folder its containers
     #[arg(long)]
     json: bool,
+
+    /// Draw groups and arrays as a tree, also for formats without groups of their own
+    #[arg(long, conflicts_with = "json")]
+    tree: bool,
+
+    /// Draw the tree with the attributes of groups and arrays
+    #[arg(long, conflicts_with = "json")]
+    attributes: bool,
 
     #[command(flatten)]
     view: ViewOptions,
@@ -95,7 +105,7 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
         return write_json(out, &place);
     }
     writeln!(out, "{}", escape::path(path))?;
-    describe(out, &place)?;
+    describe(out, &place, arguments)?;
     if !arguments.view.no_tables && place.entry.place().1.is_empty() {
         describe_tables(out, &place)?;
     }
@@ -147,7 +157,7 @@ fn count(contents: &Contents) -> (u64, &'static str) {
     match contents {
         Contents::Items { items, .. } => (items.iter().filter(|item| !item.joined).count() as u64, "item"),
         Contents::Table(table) => (table.column_count.into(), "column"),
-        Contents::Episodes { count } => (*count, "episode"),
+        Contents::Episodes { count, .. } => (*count, "episode"),
         Contents::Recording(recording) => (recording.topic_count, "topic"),
     }
 }
@@ -186,16 +196,26 @@ fn write_folder_json(out: &mut impl Write, place: &Place, path: &Path) -> anyhow
 }
 
 /// Describes the container at a place, or the part of it at that place, for people.
-fn describe(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
+fn describe(out: &mut impl Write, place: &Place, arguments: &Arguments) -> anyhow::Result<()> {
     let Some(overview) = place.entry.overview()? else { return Ok(()) };
     let part = place.entry.place().1;
     let format = overview.format_name();
+    if arguments.tree || arguments.attributes || place.entry.has_groups()? {
+        if part.is_empty() {
+            writeln!(out, "  format: {format}")?;
+            let (Contents::Items { front, .. } | Contents::Episodes { front, .. }) = &overview.contents else {
+                return tree::describe(out, &place.entry, arguments.attributes);
+            };
+            items::write_front(out, front, &["format", "role_name"])?;
+        }
+        return tree::describe(out, &place.entry, arguments.attributes);
+    }
     match &overview.contents {
         Contents::Items { front, items } => items::describe(out, format, front, items, &part),
         Contents::Table(table) => table::describe(out, format, table, column(&part).as_deref()),
         Contents::Recording(recording) => recording::describe(out, format, recording, &part),
-        Contents::Episodes { .. } => match episodes::Summary::read(place, &part)? {
-            Some(summary) => summary.write(out, format),
+        Contents::Episodes { front, .. } => match episodes::Summary::read(place, &part)? {
+            Some(summary) => summary.write(out, format, front),
             None => Ok(()),
         },
     }

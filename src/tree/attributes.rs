@@ -59,6 +59,8 @@ pub struct Attached {
     owners: Vec<Of>,
     /// The file of an owner's attributes, by the owner's node.
     documents: HashMap<NodeIndex, NodeIndex>,
+    /// The number of an owner, by its node.
+    numbers: HashMap<NodeIndex, u32>,
 }
 
 impl Attached {
@@ -87,6 +89,7 @@ impl Attached {
             }
         };
         self.documents.insert(node, document);
+        self.numbers.insert(node, number);
         let (mut folder, mut files) = (None, Vec::new());
         for (at, name, _) in attributes.large() {
             let folder = *folder.get_or_insert_with(|| builder.free_folder(parent, &part));
@@ -99,6 +102,11 @@ impl Attached {
     /// Returns the file of a node's attributes, if it has any.
     pub fn document_of(&self, node: NodeIndex) -> Option<NodeIndex> {
         self.documents.get(&node).copied()
+    }
+
+    /// Returns the attributes of a node, if it has some.
+    pub fn values_of(&self, node: NodeIndex) -> Option<&Attributes> {
+        self.owners.get(*self.numbers.get(&node)? as usize).map(|owner| &owner.attributes)
     }
 
     /// Returns the array that a file shows; `None` for documents.

@@ -44,7 +44,7 @@ impl<'a, Own: Serialize> Item<'a, Own> {
         info: ItemInfo,
         own: Own,
     ) -> Self {
-        let ItemInfo { dtype, shape, codec, stored_size, crc32c, inferred } = info;
+        let ItemInfo { dtype, shape, codec, stored_size, crc32c, inferred, stored_type: _, chunks: _ } = info;
         Self {
             name: String::from_utf8_lossy(name),
             name_hex: std::str::from_utf8(name).is_err().then(|| escape::hex(name)),

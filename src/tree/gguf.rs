@@ -182,6 +182,7 @@ fn info(tensor: Tensor<'_>) -> ItemInfo {
     let kind = tensor.kind().map(|known| known.kind);
     ItemInfo {
         dtype: if let Some(Kind::Plain(dtype)) = kind { Some(dtype.into()) } else { None },
+        stored_type: tensor.kind().map(|known| known.name),
         shape: Some(tensor.shape.to_vec()),
         codec: Some("none".into()),
         stored_size: kind.map(|_| data.end - data.start),
@@ -294,9 +295,8 @@ impl Content for Model {
         let items = self.items().map(|(tensor, node, numbers)| {
             let info = info(tensor);
             let path = path_of(paths, node).unwrap_or_else(|| String::from_utf8_lossy(tensor.name).into_owned());
-            let stored_type = tensor.kind().map(|known| known.name);
             let numbers = path_of(paths, numbers);
-            overview::Item { path, stored_type, numbers, size: info.stored_size, info, ..overview::Item::default() }
+            overview::Item { path, numbers, size: info.stored_size, info, ..overview::Item::default() }
         });
         Overview { format: GGUF.name, contents: Contents::Items { front, items: items.collect() } }
     }

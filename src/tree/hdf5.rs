@@ -31,8 +31,8 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    Child, Container, DESCRIPTION, ItemInfo, NodeId, NodeKind, Notice, Overview, ROOT, Siblings, describe, links,
-    names,
+    Child, Container, DESCRIPTION, ItemInfo, NodeId, NodeKind, Notice, Overview, ROOT, Siblings, WorkingMemory,
+    describe, links, names,
     rows::{FixedTexts, Form as RowForm, Padding as RowPadding, RowFiles},
     tables::LaidOut,
 };
@@ -43,7 +43,7 @@ use crate::{
         hdf5::{Padding, Superblock},
     },
     source::SourceError,
-    view::{Array, Fault, ReadContext, View, parquet::Parquet},
+    view::{Array, Fault, ReadContext, View, attributes::Attributes, parquet::Parquet},
 };
 use form::{FormKind, Texts};
 use group::Group;
@@ -63,6 +63,9 @@ const RAW: &str = ".raw";
 /// has 16.
 const ROWS: u64 = 1_000_000;
 const ROWS_A_BYTE: u64 = 64;
+
+/// What shows an object that may have attributes.
+const HAVE_ATTRIBUTES: [Part; 6] = [Part::Group, Part::Array, Part::Lines, Part::Text, Part::Stored, Part::Folder];
 
 /// Most notices that wait to be reported.
 const NOTICES: usize = 64;
@@ -270,7 +273,7 @@ impl Hdf5 {
             return Ok(());
         };
         // Empty rows are not shown as pictures.
-        let memory = super::WorkingMemory::of_reader(context);
+        let memory = WorkingMemory::of_reader(context);
         memory.hold();
         let mut number = first;
         while number < pictures.count() {
@@ -540,12 +543,28 @@ impl Container for Hdf5 {
 
     fn attributes(&self, context: &ReadContext, node: NodeId) -> Result<Option<NodeId>, Fault> {
         let Some(node) = Node::unpack(node) else { return Ok(None) };
-        if !matches!(node.part, Part::Group | Part::Array) {
+        if !HAVE_ATTRIBUTES.contains(&node.part) {
             return Ok(None);
         }
         let object = self.object_at(context, node.place)?;
         let has = object.is_some_and(|object| object.found.as_ref().is_ok_and(shown::has_attributes));
         Ok(if has { Node::of(Part::Attributes, node.place).pack() } else { None })
+    }
+
+    fn has_groups(&self) -> bool {
+        true
+    }
+
+    fn attribute_values(
+        &self,
+        context: &ReadContext,
+        node: NodeId,
+        memory: &WorkingMemory<'_>,
+    ) -> Result<Option<Attributes>, Fault> {
+        match Node::unpack(node) {
+            Some(node) if HAVE_ATTRIBUTES.contains(&node.part) => self.typed_attributes(context, node.place, memory),
+            _ => Ok(None),
+        }
     }
 
     fn description(&self, context: &ReadContext) -> Result<Arc<Buffer>, Fault> {
@@ -617,6 +636,12 @@ impl Container for Hdf5 {
                     info.shape = described.form.as_ref().map(form::Form::shape);
                 }
                 Ok(Some(info))
+            }
+            Part::Folder => {
+                let Some(object) = self.dataset_at(context, node.place)? else { return Ok(None) };
+                let Ok(described) = &object.found else { return Ok(None) };
+                let kind = described.form.as_ref().map(|form| &form.kind);
+                Ok(matches!(kind, Some(FormKind::Sequence(_))).then(|| self.info(described)))
             }
             Part::Offsets | Part::LargeAttribute => Ok(self.array(context, id)?.map(ItemInfo::from)),
             Part::Table | Part::Profile => {

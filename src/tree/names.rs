@@ -34,6 +34,35 @@ pub fn folder(part: &[u8], reserved: &[&str], number: u32) -> String {
     fit(name, part, &suffix)
 }
 
+/// Returns whether a name ends in a suffix that shardfs gives to files.
+pub fn has_suffix(name: &str) -> bool {
+    SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+}
+
+/// Returns the stored name that a part of a path stands for, unless that part is cut or numbered. Its suffix is none.
+pub fn stored(part: &str) -> Vec<u8> {
+    if part == "%empty" {
+        return Vec::new();
+    }
+    let (mut name, mut rest) = (Vec::with_capacity(part.len()), part.as_bytes());
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    while let [first, after @ ..] = rest {
+        match (first, after) {
+            (b'%', [a, b, after @ ..]) => match (digit(*a), digit(*b)) {
+                (Some(a), Some(b)) => {
+                    name.push(a << 4 | b);
+                    rest = after;
+                    continue;
+                }
+                _ => name.push(*first),
+            },
+            _ => name.push(*first),
+        }
+        rest = after;
+    }
+    name
+}
+
 #[cfg(test)]
 mod tests {
     use xxhash_rust::xxh64::xxh64;

@@ -338,6 +338,14 @@ impl Content for Variables {
         self.attached.document_of(node)
     }
 
+    fn has_groups(&self) -> bool {
+        true
+    }
+
+    fn attribute_values(&self, node: NodeIndex) -> Option<&Attributes> {
+        self.attached.values_of(node)
+    }
+
     fn block_name(&self, _: u32) -> String {
         String::new()
     }

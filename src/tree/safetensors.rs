@@ -98,6 +98,7 @@ fn info(tensor: Tensor<'_>) -> ItemInfo {
     let data = tensor.data();
     ItemInfo {
         dtype: tensor.array_type().map(Into::into),
+        stored_type: Some(tensor.dtype.name),
         shape: tensor.shape.map(<[u64]>::to_vec),
         codec: Some("none".into()),
         stored_size: Some(data.end - data.start),
@@ -201,8 +202,7 @@ impl Content for Tensors {
         }
         let items = self.with_paths(paths).map(|(tensor, path)| {
             let info = info(tensor);
-            let stored_type = Some(tensor.dtype.name);
-            overview::Item { path, stored_type, size: info.stored_size, info, ..overview::Item::default() }
+            overview::Item { path, size: info.stored_size, info, ..overview::Item::default() }
         });
         Overview { format: SAFETENSORS.name, contents: Contents::Items { front, items: items.collect() } }
     }

@@ -3,14 +3,14 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use super::{
-    Child, Container, ItemInfo, NodeId, NodeKind, Overview, Timeline, describe, overview,
+    Child, Container, ItemInfo, NodeId, NodeKind, Overview, Timeline, WorkingMemory, describe, overview,
     paths::{self, Builder, Kind, Paths},
     tables::{self, LaidOut},
 };
 use crate::{
     cache::Buffer,
     source::{Memory, SourceError},
-    view::{Array, Fault, ReadContext, View, parquet::Parquet},
+    view::{Array, Fault, ReadContext, View, attributes::Attributes, parquet::Parquet},
 };
 
 /// What a format adds to the table of its paths, if all its items are known.
@@ -128,6 +128,23 @@ pub(super) trait Content: Send + Sync + 'static {
     fn attributes(&self, node: paths::NodeIndex) -> Option<paths::NodeIndex> {
         let _ = node;
         None
+    }
+
+    /// See [`Container::has_groups`].
+    fn has_groups(&self) -> bool {
+        false
+    }
+
+    /// Returns the attributes of a folder or file, with their types.
+    fn attribute_values(&self, node: paths::NodeIndex) -> Option<&Attributes> {
+        let _ = node;
+        None
+    }
+
+    /// Returns whether a file holds the values of rows of varying length, whose folder is all that shows them.
+    fn are_rows(&self, file: Self::File) -> bool {
+        let _ = file;
+        false
     }
 
     /// Returns a block's stored name.
@@ -250,6 +267,16 @@ impl<C: Content> Table<C> {
         }
     }
 
+    /// Returns the file of the values of the rows that a folder shows, if it shows such.
+    fn rows_in(&self, folder: paths::NodeIndex) -> Option<(paths::NodeIndex, C::File)> {
+        let Kind::Folder = self.paths.kind(folder)? else { return None };
+        let values = self.paths.lookup(folder, "values.npy")?;
+        match self.paths.kind(values)? {
+            Kind::File(Entry::Of(file)) if self.content.are_rows(file) => Some((values, file)),
+            _ => None,
+        }
+    }
+
     /// Returns a node's number in this table; larger numbers are no nodes of it.
     fn number(node: NodeId) -> paths::NodeIndex {
         u32::try_from(node.0).unwrap_or(u32::MAX)
@@ -367,8 +394,29 @@ impl<C: Content> Container for Table<C> {
 
     fn attributes(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeId>, Fault> {
         let node = if Self::frame_of(node).is_some() { None } else { Some(Self::number(node)) };
-        let found = node.and_then(|node| self.content.attributes(node));
+        let found = node.and_then(|node| {
+            let owner = self.rows_in(node).map_or(node, |(values, _)| values);
+            self.content.attributes(owner)
+        });
         Ok(found.map(|file| NodeId(file.into())))
+    }
+
+    fn attribute_values(
+        &self,
+        _: &ReadContext,
+        node: NodeId,
+        _: &WorkingMemory<'_>,
+    ) -> Result<Option<Attributes>, Fault> {
+        if Self::frame_of(node).is_some() {
+            return Ok(None);
+        }
+        let node = Self::number(node);
+        let owner = self.rows_in(node).map_or(node, |(values, _)| values);
+        Ok(self.content.attribute_values(owner).cloned())
+    }
+
+    fn has_groups(&self) -> bool {
+        self.content.has_groups()
     }
 
     fn is_table(&self, node: NodeId) -> bool {
@@ -424,6 +472,7 @@ impl<C: Content> Container for Table<C> {
         if let Some(number) = self.table_of(node) {
             return Ok(Some(tables::item_info(&*self.table(reader, number)?)));
         }
-        Ok(self.stored(node).and_then(|file| self.content.item_info(file)))
+        let file = self.stored(node).or_else(|| Some(self.rows_in(Self::number(node))?.1));
+        Ok(file.filter(|_| Self::frame_of(node).is_none()).and_then(|file| self.content.item_info(file)))
     }
 }

@@ -42,6 +42,7 @@ use crate::{
     source::{Memory, Source},
     view::{
         Array, Data, Fault, ReadContext, View,
+        attributes::Attributes,
         grid::{Grid, Layout, Turn},
         png::Png,
     },
@@ -559,8 +560,14 @@ impl Zarr {
     fn info(&self, item: &ArrayNode) -> ItemInfo {
         ItemInfo {
             dtype: item.fixed().map(|fixed| fixed.element.clone()),
+            stored_type: match &item.shown {
+                Shown::Rows(Texts { is_text: true, .. }) => Some("text"),
+                Shown::Rows(_) => Some("bytes"),
+                _ => None,
+            },
             shape: item.array.shape.clone(),
             codec: Some(self.codec_name(item)),
+            chunks: item.array.chunks.as_ref().ok().map(|chunks| chunks.written.chunk.to_vec()),
             ..ItemInfo::default()
         }
     }
@@ -734,6 +741,18 @@ impl Content for Zarr {
         self.attached.document_of(node)
     }
 
+    fn has_groups(&self) -> bool {
+        true
+    }
+
+    fn attribute_values(&self, node: NodeIndex) -> Option<&Attributes> {
+        self.attached.values_of(node)
+    }
+
+    fn are_rows(&self, file: File) -> bool {
+        matches!(file, File::Values(_))
+    }
+
     fn block_name(&self, block: u32) -> String {
         self.files.store.zip().map_or_else(String::new, |zip| zip.members().name(block))
     }
@@ -752,6 +771,10 @@ impl Content for Zarr {
                 self.get(number).map(|item| self.info(item))
             }
             File::Rows(number, Form::TextLines) => self.get(number).map(|item| self.info(item)),
+            // A single text, or the bytes of many.
+            File::Rows(number, Form::Joined) if self.get(number).is_some_and(|item| item.shape().is_empty()) => {
+                self.get(number).map(|item| self.info(item))
+            }
             File::Rows(..) | File::Offsets(_) | File::Attributes(_) => self.array(file).map(ItemInfo::from),
         }
     }

@@ -78,7 +78,7 @@ impl Value {
     /// [`Fault`] if memory or bytes of the container cannot be had.
     pub fn line(&self, reader: &ReadContext, memory: &dyn Memory) -> Result<Vec<u8>, Fault> {
         let writing = Writing { reader, failed: RefCell::default(), reserved: Cell::new(0), memory };
-        let written = serde_json::to_vec(&Shown { value: self, file: None, writing: &writing });
+        let written = json::line(&Shown { value: self, file: None, writing: &writing });
         let error = |error| SourceError::from(std::io::Error::from(error));
         written.map_err(|failed| writing.failed.take().unwrap_or_else(|| error(failed).into()))
     }

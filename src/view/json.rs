@@ -48,6 +48,22 @@ fn write(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
+/// Returns a value on one line, without its end.
+pub fn line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    value.serialize(&mut Serializer::with_formatter(&mut line, Line))?;
+    Ok(line)
+}
+
+/// Writes bytes as [`Document`] does, and nothing between values.
+struct Line;
+
+impl Formatter for Line {
+    fn write_byte_array<W: ?Sized + Write>(&mut self, out: &mut W, value: &[u8]) -> io::Result<()> {
+        out.write_all(value)
+    }
+}
+
 /// Indents by 2, and writes bytes unchanged: a value that already is JSON, such as an integer of any length.
 struct Document(PrettyFormatter<'static>);
 

@@ -14,11 +14,11 @@ use crate::{
     format::ElementType,
     source::{Leased, Wait},
     tree::{
-        Cells, Container, Episode, Episodes, ItemInfo, Timeline,
+        Cells, Container, Episode, Episodes, ItemInfo, NodeId, Timeline,
         overview::{Contents, Topic},
     },
     vfs::{self, Attr, FileKind, HeldOverview, ROOT, SeenContainer, Vfs},
-    view::{Bytes, Fault, ReadContext},
+    view::{self, Bytes, Fault, ReadContext, Slice},
 };
 
 /// Number of names that a listing reads at a time.
@@ -64,6 +64,19 @@ impl Entry {
     pub(crate) fn root(vfs: Arc<Vfs>) -> Result<Self, Error> {
         let attr = vfs.attr(ROOT)?;
         Ok(Self { handle: Arc::new(Handle { vfs, ino: ROOT }), attr, path: PathBuf::new() })
+    }
+
+    /// Returns the top of the volume.
+    pub(super) fn top(&self) -> Result<Self, Error> {
+        Self::root(self.handle.vfs.clone())
+    }
+
+    /// Asks the container that contains this entry; `None` outside of containers. See [`Vfs::ask`].
+    pub(super) fn ask<T>(
+        &self,
+        ask: impl FnOnce(&dyn Container, &ReadContext, NodeId) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Error> {
+        Ok(self.vfs().ask(self.handle.ino, ask)?)
     }
 
     pub(crate) fn vfs(&self) -> &Vfs {
@@ -401,6 +414,12 @@ impl Entry {
         Ok(self.vfs().container(self.handle.ino)?.map(|container| container.warnings().to_vec()))
     }
 
+    /// Returns the path below the container that contains this entry; empty for the container itself, and outside of
+    /// containers.
+    pub fn inside(&self) -> String {
+        self.place().1
+    }
+
     /// Returns the file or folder of SOURCE that this entry is or lies in, and the path inside it.
     pub(crate) fn place(&self) -> (PathBuf, String) {
         self.vfs().path_of(self.handle.ino)
@@ -500,6 +519,24 @@ impl Entry {
         })?;
         let data = self.read_range(start, self.size() - start)?;
         Ok(Array::new(dtype, shape, data))
+    }
+
+    /// Fills `out` with the elements of an array that are in a slice of each axis, in C order: numpy's `a[2:9:3, 5:6]`.
+    /// Of an array that is stored in chunks only those with such elements are decoded.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotAnArray`] for all files but arrays, [`ErrorKind::Damaged`] also if the slices and `out` do not fit
+    /// the array, and those of [`Self::read_range`].
+    pub fn read_slices(&self, slices: &[Slice], out: &mut [u8]) -> Result<(), Error> {
+        let filled = self.ask(|tree, reader, node| {
+            let Some(view::Array { dtype, shape, data }) = tree.array(reader, node)? else { return Ok(false) };
+            let array = view::Array { dtype, shape, data: data.located(reader)? };
+            array.fill_slices(reader, slices, out).map(|()| true)
+        })?;
+        match filled {
+            Some(true) => Ok(()),
+            _ => Err(Error::new(ErrorKind::NotAnArray, format!("{}: not an array", self.path.display()))),
+        }
     }
 
     /// Returns the target of a symbolic link, as stored.

