@@ -108,10 +108,14 @@ def _number(number: int, axis: int, shape: tuple[int, ...]) -> int:
 
 def _numbers(chosen: Any, axis: int, shape: tuple[int, ...]) -> list[int] | None:
     """Returns the numbers that a list or mask along an axis chooses; None if it is none of one axis."""
+    length = shape[axis]
+    if all(hasattr(chosen, name) for name in ("start", "stride", "count", "block", "indices")):
+        # h5py.MultiBlockSlice.
+        start, stride, count, block = chosen.indices(length)
+        chosen = [start + at * stride + number for at in range(count) for number in range(block)]
     if not isinstance(chosen, (list, tuple, np.ndarray)):
         return None
     numbers = np.asarray(chosen)
-    length = shape[axis]
     if numbers.ndim != 1 or numbers.dtype.kind not in "iub" and numbers.size:
         return None
     if numbers.dtype.kind == "b":
