@@ -9,29 +9,32 @@
 //! a file in memory instead of the heap, and its bytes count against the same budget. A file that the kernel holds open
 //! is not evicted.
 //!
-//! Decoded blocks may also be kept on a local disk ([`Spill`]) and are found again there when they were evicted.
+//! What formats parse is in it too ([`Cache::parsed`]), as values of any type under keys of the same kind.
+//!
+//! Decoded blocks may also be kept on a local disk ([`DiskTier`]) and are found again there when they were evicted.
 //!
 //! All memory that grows with what files hold is reserved from one [`Budget`] before it is taken ([`Cache::reserve`],
 //! [`Cache::buffer`]): decoded blocks, stored bytes, windows of zstd, indexes, and what opening a container needs.
 
 mod budget;
 mod buffer;
+mod buffer_pool;
 mod decode;
+mod disk_tier;
 mod entries;
 mod entry;
 mod error;
 mod file;
 mod files;
 mod filling;
+mod kept;
 mod key;
 mod late;
+mod parsed;
 mod ready;
 mod room;
 mod slot;
-mod spares;
-mod spill;
 mod sums;
-mod sync;
 mod whole;
 
 pub(crate) use budget::Alone;
@@ -45,6 +48,7 @@ pub use error::BlockError;
 pub(crate) use error::refused_memory;
 use file::FileCount;
 pub use file::FileSlot;
+pub use kept::KeptName;
 pub use key::{Key, Tag, pair};
 pub use late::LateFailures;
 use late::OnLateFailure;
@@ -52,8 +56,8 @@ use room::LastResort;
 pub use slot::Piece;
 use slot::{OVERHEAD, Slot};
 
-pub(crate) use spill::FileOfBlock;
-pub use spill::{Spill, SpillOptions};
+pub(crate) use disk_tier::FileOfBlock;
+pub use disk_tier::{DiskTier, DiskTierOptions};
 
 use std::{
     collections::HashMap,
@@ -61,25 +65,23 @@ use std::{
     num::NonZeroUsize,
     ops::Range,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use lru::LruCache;
 use parking_lot::Mutex;
 use sums::Sums;
 
 use crate::{
     codec::{Codec, DecodeError},
+    disk::Disk,
     format::{Block, Crc},
     limits,
     source::Source,
+    sync,
 };
-
-/// Most large uncompressed blocks whose checksums of parts are remembered.
-const SUMS: usize = 64;
 
 /// When checksums are verified (`docs/TREE.md`, section 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -122,10 +124,12 @@ impl Counters {
     }
 }
 
-/// Decoded blocks, results of checksums and files in memory, under one budget.
+/// Decoded blocks, results of checksums, files in memory and parsed values, under one budget.
 pub struct Cache {
     /// The disk cache. It is dropped before the entries, because some of them may wait to be written to it.
-    spill: Option<Spill>,
+    disk: Option<DiskTier>,
+    /// The disk on which a store keeps bytes of far files.
+    disk_of_store: OnceLock<Arc<Disk>>,
     budget: Arc<Budget>,
     verify: Verify,
     entries: Entries<Key, Cached>,
@@ -133,8 +137,8 @@ pub struct Cache {
     readers_keep: AtomicBool,
     /// Called for a container when one of its blocks fails after bytes of it may have been served.
     late_failures: Mutex<HashMap<u64, OnLateFailure>>,
-    /// Checksums of parts of large uncompressed blocks whose verdict is not due yet.
-    sums: Mutex<LruCache<Key, Sums>>,
+    /// The parsed values.
+    values: Arc<parsed::Values>,
     /// The files in memory.
     files: Arc<FileCount>,
     /// Gives up memory outside the cache when nothing cached is left to evict.
@@ -152,27 +156,28 @@ impl fmt::Debug for Cache {
 impl Cache {
     /// Returns a cache of at most `budget` bytes. Requests that cannot wait may take [`limits::BEYOND_BUDGET`] more.
     pub fn new(budget: u64, verify: Verify) -> Arc<Self> {
-        Self::with_spill(budget, verify, None)
+        Self::with_disk_tier(budget, verify, None)
     }
 
     /// Does the same as [`Self::new`], with a disk cache below.
-    pub fn with_spill(budget: u64, verify: Verify, spill: Option<Spill>) -> Arc<Self> {
-        Self::with_bound(budget, budget.saturating_add(limits::BEYOND_BUDGET), verify, spill)
+    pub fn with_disk_tier(budget: u64, verify: Verify, disk: Option<DiskTier>) -> Arc<Self> {
+        Self::with_bound(budget, budget.saturating_add(limits::BEYOND_BUDGET), verify, disk)
     }
 
-    /// Does the same as [`Self::with_spill`]; requests that cannot wait may take up to `most` bytes in all.
-    pub fn with_bound(budget: u64, most: u64, verify: Verify, spill: Option<Spill>) -> Arc<Self> {
+    /// Does the same as [`Self::with_disk_tier`]; requests that cannot wait may take up to `most` bytes in all.
+    pub fn with_bound(budget: u64, most: u64, verify: Verify, disk: Option<DiskTier>) -> Arc<Self> {
         let budget = Budget::new(budget, most);
-        let last_resort = LastResort::of(spill.as_ref());
+        let last_resort = LastResort::of(disk.as_ref());
         Arc::new(Self {
             entries: Entries::new(budget.clone()),
             budget,
             verify,
             readers_keep: AtomicBool::new(false),
             late_failures: Mutex::default(),
-            sums: Mutex::new(LruCache::new(nonzero(SUMS))),
+            values: Arc::default(),
             files: Arc::default(),
-            spill,
+            disk,
+            disk_of_store: OnceLock::new(),
             last_resort,
             counters: Counters::default(),
         })
@@ -184,8 +189,8 @@ impl Cache {
     }
 
     /// Returns the disk cache, if there is one.
-    pub fn spill(&self) -> Option<&Spill> {
-        self.spill.as_ref()
+    pub fn disk_tier(&self) -> Option<&DiskTier> {
+        self.disk.as_ref()
     }
 
     /// Sets that readers keep what they read, as a kernel does. A block that was served from end to end is then the
@@ -267,12 +272,14 @@ impl Cache {
         if self.peek(&key, |_| ()).is_some() {
             return;
         }
+        let Some(key) = key.sums() else { return };
+        let sums = self.parsed_default::<Mutex<Sums>>(key, Sums::MEMORY);
         // Continuing a checksum costs less than combining two.
-        let before = self.sums.lock().get_or_insert_mut(key, Sums::default).take_until(offset);
+        let before = sums.lock().take_until(offset);
         let (start, crc) = before.unwrap_or((offset, 0));
         let crc = kind.append(crc, bytes);
         let length = offset - start + bytes.len() as u64;
-        self.sums.lock().get_or_insert_mut(key, Sums::default).add(kind, start, length, crc);
+        sums.lock().add(kind, start, length, crc);
     }
 
     /// Returns the decoded piece of a compressed block that holds the first byte of `range`, which must not be empty.
@@ -386,6 +393,7 @@ impl Cache {
 
     /// Forgets everything about a container that is no longer open.
     pub fn forget(&self, container: u64) {
+        self.forget_values(container);
         self.entries.remove_idle(|key| key.container() == Some(container));
     }
 }

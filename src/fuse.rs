@@ -77,7 +77,7 @@ impl Filesystem for Adapter {
         let mut serving = Serving::default();
         let asked = self.vfs.options().io_mode;
         // Files in the disk cache need no memory, and are read like any file on that disk.
-        let is_better = asked == IoMode::Auto && self.vfs.cache().spill().is_some();
+        let is_better = asked == IoMode::Auto && self.vfs.cache().disk_tier().is_some();
         if asked == IoMode::Passthrough || is_better {
             match offer_passthrough(config) {
                 Ok(()) => {

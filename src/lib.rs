@@ -110,6 +110,7 @@ mod source;
 pub mod store;
 #[cfg(not(feature = "unstable-internals"))]
 mod store;
+mod sync;
 #[cfg(feature = "unstable-internals")]
 pub mod tree;
 #[cfg(not(feature = "unstable-internals"))]

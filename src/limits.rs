@@ -207,9 +207,6 @@ pub const LISTED_NAMES: usize = 1_000_000;
 /// Most folders of a remote store about which something is remembered.
 pub const LISTED_FOLDERS: usize = 4096;
 
-/// Bytes of names that are remembered of listed folders of SOURCE. The newest listing is always kept.
-pub const LISTINGS: usize = 16 << 20;
-
 /// Most folders of SOURCE that are watched. Others are looked at again when the kernel asks for their names again.
 pub const WATCHES: usize = 8192;
 
@@ -261,9 +258,6 @@ pub const KDB_CAMERAS: usize = 1 << 16;
 /// Bytes of the names of all cameras of one KDB episode.
 pub const KDB_CAMERA_NAMES: usize = 16 << 20;
 
-/// Pictures whose places one KDB container keeps in memory, over all its episodes; the newest episode is always kept.
-pub const KDB_INDEXED: usize = 1 << 18;
-
 /// Largest decoded size of an encoded picture, in bytes. A larger picture is only shown as it is stored.
 pub const PICTURE: u64 = 256 << 20;
 
@@ -287,12 +281,6 @@ pub const IDV_BLOCKS: u64 = u32::MAX as u64;
 
 /// Most blocks of an IDV column if their sizes depend on their content; 8 bytes of memory each.
 pub const IDV_SIZED_BLOCKS: u64 = 1 << 24;
-
-/// Most sizes of blocks that one IDV container keeps, over all its columns. The newest column is always kept.
-pub const IDV_SIZES: usize = 1 << 21;
-
-/// Most columns, and most metadata, that one IDV container keeps parsed.
-pub const IDV_PARSED: usize = 256;
 
 /// Most metadata of one IDV column.
 pub const IDV_METADATA: usize = 1 << 16;

@@ -1,6 +1,11 @@
-//! A value that one thread computes and all others that want it wait for.
+//! A value that one thread computes and all others that want it wait for. Tested in `tests/interleavings.rs`.
 
-use parking_lot::{Condvar, Mutex};
+use std::time::Duration;
+
+use crate::sync::{Condvar, Mutex};
+
+/// How often a thread that waits looks whether its reader still does.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// A value that is computed on first use. No lock is held while it is computed: other threads that need it wait for the
 /// one that computes it, and threads that only look find no value.
@@ -45,11 +50,26 @@ impl<T: Clone> SingleFlight<T> {
     /// # Errors
     /// Those of `compute`.
     pub(crate) fn get_or_try_init<E>(&self, compute: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        self.get_or_try_init_while(|| Ok(()), compute)
+    }
+
+    /// Does the same. A thread that waits for another one calls `wants` now and then, and gives up if it fails.
+    ///
+    /// # Errors
+    /// Those of `compute` and `wants`.
+    pub(crate) fn get_or_try_init_while<E>(
+        &self,
+        wants: impl Fn() -> Result<(), E>,
+        compute: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut state = self.state.lock();
         loop {
             match &*state {
                 State::Known(value) => return Ok(value.clone()),
-                State::Running => self.changed.wait(&mut state),
+                State::Running => {
+                    wants()?;
+                    self.changed.wait_for(&mut state, LOOK);
+                }
                 State::Unknown => break,
             }
         }
@@ -72,48 +92,5 @@ impl<T> Drop for Running<'_, T> {
     fn drop(&mut self) {
         *self.flight.state.lock() = self.result.take().map_or(State::Unknown, State::Known);
         self.flight.changed.notify_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{
-        panic::{AssertUnwindSafe, catch_unwind},
-        sync::{
-            Barrier,
-            atomic::{AtomicU32, Ordering::Relaxed},
-        },
-    };
-
-    use super::*;
-
-    #[test]
-    fn one_thread_computes_and_all_have_the_value() {
-        let (flight, count, start) = (SingleFlight::default(), AtomicU32::new(0), Barrier::new(8));
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    start.wait();
-                    let value = flight.get_or_try_init(|| {
-                        assert!(flight.get().is_none(), "no lock is held meanwhile");
-                        Ok::<_, ()>(count.fetch_add(1, Relaxed) + 7)
-                    });
-                    assert_eq!(value, Ok(7));
-                });
-            }
-        });
-        assert_eq!(count.load(Relaxed), 1);
-    }
-
-    #[test]
-    fn after_a_failure_or_a_panic_the_next_caller_computes() {
-        let flight = SingleFlight::default();
-        assert_eq!(flight.get_or_try_init(|| Err("the disk failed")), Err("the disk failed"));
-        let panicked =
-            catch_unwind(AssertUnwindSafe(|| flight.get_or_try_init(|| -> Result<u32, ()> { panic!("bug") })));
-        assert!(panicked.is_err());
-        assert_eq!(flight.get_or_try_init(|| Ok::<_, ()>(5)), Ok(5));
-        flight.set(6);
-        assert_eq!(flight.get(), Some(5));
     }
 }

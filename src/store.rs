@@ -30,7 +30,7 @@ pub use mapped::MappedFile;
 pub use remote::Detect;
 pub(crate) use watch::{Changes, DirEvent, Watch};
 
-use crate::{limits, source::Source};
+use crate::{disk::Disk, limits, source::Source};
 
 /// Which symbolic links below SOURCE are shown as what they point to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -403,6 +403,11 @@ pub(crate) trait Store: Send + Sync {
     /// Returns the memory that it takes for bytes of files, which counts against the cache's budget.
     fn memory(&self) -> u64 {
         0
+    }
+
+    /// Returns the disk of this machine on which bytes of files are kept, if there is one.
+    fn disk(&self) -> Option<&Arc<Disk>> {
+        None
     }
 
     /// Returns what was remembered of a file in this state, perhaps by another process.

@@ -277,7 +277,7 @@ pub trait Container: Any + Send + Sync {
     }
 
     /// Returns whether a node is a table, a Parquet file that repeats what other files show.
-    fn is_table(&self, node: NodeId) -> bool {
+    fn is_table(&self, _: &ReadContext, node: NodeId) -> bool {
         let _ = node;
         false
     }

@@ -55,7 +55,7 @@ use std::{
 use parking_lot::RwLock;
 
 use crate::{
-    cache::{BlockError, Buffer, Cache, Reservation, SpillOptions, Verify},
+    cache::{BlockError, Buffer, Cache, DiskTierOptions, Reservation, Verify},
     limits,
     source::{Source, Wait},
     store::{
@@ -99,7 +99,7 @@ pub struct Options {
     /// Whether folders are watched. Only useful if `Vfs::wait_for_changes` is called, because watches are limited.
     pub watch: bool,
     /// Where decoded blocks are kept for which memory has no room.
-    pub spill: Option<SpillOptions>,
+    pub spill: Option<DiskTierOptions>,
     /// How opened files are served, if the kernel supports it.
     pub io_mode: IoMode,
     /// Which symbolic links of SOURCE are shown as their targets.
@@ -161,7 +161,7 @@ impl Options {
             .spill
             .as_ref()
             .map(|spill| spill.open(self.cache_size).map_err(|error| Error::os(&error, "open", spill.folder.clone())));
-        Ok(Cache::with_spill(self.cache_size, self.verify, spill.transpose()?.flatten()))
+        Ok(Cache::with_disk_tier(self.cache_size, self.verify, spill.transpose()?.flatten()))
     }
 }
 
@@ -301,8 +301,11 @@ impl Vfs {
         let Some(mounted) = found else { return Err(Error::stale(shown)) };
         let problems = Arc::new(Problems::default());
         let key = options.number_key;
-        let invalidations = Arc::new(Invalidations::new(store.clone()));
+        let invalidations = Arc::new(Invalidations::new(store.clone(), cache.clone()));
         let _store_memory = cache.hold(store.memory());
+        if let Some(disk) = store.disk() {
+            cache.set_disk_of_store(disk.clone());
+        }
         let formats = options.formats;
         let tree = SourceTree::new(store.clone(), key, formats, alone.is_some(), problems.clone(), cache.clone());
         let (tree, coverage) = (Arc::new(tree), options.coverage.clone());
@@ -430,7 +433,7 @@ impl Vfs {
     /// Waits until decoded blocks and bytes of objects are written to disk, some seconds at most for each. For a
     /// process that ends.
     pub fn finish(&self) {
-        if let Some(spill) = self.cache().spill() {
+        if let Some(spill) = self.cache().disk_tier() {
             spill.disk().finish();
         }
         self.source.store().finish();
@@ -684,7 +687,7 @@ impl Vfs {
 
     /// Returns whether a node of a container is shown.
     fn shows(&self, opened: &Opened, node: NodeId) -> bool {
-        self.options.tables || !opened.tree.is_table(node)
+        self.options.tables || !opened.tree.is_table(&opened.reader, node)
     }
 
     /// Gives look-ups of a node back. The last one forgets it.

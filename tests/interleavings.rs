@@ -1,21 +1,23 @@
 //! The parts of the cache that wait for each other, under a scheduler that tries many orders of their steps
 //! (<https://docs.rs/shuttle>): no lost wake-up, no deadlock, no block decoded twice, the budget held.
 //!
-//! The modules of `src/cache` are compiled here once more, with the scheduler's locks in place of ordinary ones. A test
+//! These modules are compiled here once more, with the scheduler's locks in place of ordinary ones. A test
 //! that hangs in some order is reported as a deadlock, with a seed that repeats it.
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "modules of the library, of which a part is used")]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
 #[path = "../src/cache/budget.rs"]
 mod budget;
+#[path = "../src/cache/buffer_pool.rs"]
+mod buffer_pool;
 #[path = "../src/cache/entries.rs"]
 mod entries;
+#[path = "../src/single_flight.rs"]
+mod single_flight;
 #[path = "../src/cache/slot.rs"]
 mod slot;
-#[path = "../src/cache/spares.rs"]
-mod spares;
 
-/// In place of `src/cache/sync.rs`.
+/// In place of `src/sync.rs`.
 mod sync {
     use std::{
         ops::{Deref, DerefMut},
@@ -97,6 +99,7 @@ use shuttle::{
 
 use budget::{Budget, Reservation, TooMuch};
 use entries::Entries;
+use single_flight::SingleFlight;
 use slot::{OVERHEAD, Slot};
 
 /// In place of the cache's error.
@@ -381,4 +384,58 @@ fn read_window(cache: &Arc<Cache>, place: u64) {
         }
         cache.entries.remove(&0, |entry| Arc::ptr_eq(entry, &slot));
     }
+}
+
+#[test]
+fn one_thread_computes_a_value_and_all_have_it() {
+    try_orders(|| {
+        let (flight, count) = (Arc::new(SingleFlight::default()), Arc::new(AtomicUsize::new(0)));
+        let get = |flight: Arc<SingleFlight<usize>>, count: Arc<AtomicUsize>| {
+            let value = flight.get_or_try_init(|| {
+                assert!(flight.get().is_none(), "no lock is held meanwhile");
+                thread::yield_now();
+                Ok::<_, ()>(count.fetch_add(1, SeqCst) + 7)
+            });
+            assert_eq!(value, Ok(7));
+        };
+        let threads = (0..3).map(|_| {
+            let (flight, count) = (flight.clone(), count.clone());
+            Box::new(move || get(flight, count)) as Box<dyn FnOnce() + Send>
+        });
+        together(threads.collect());
+        flight.set(1);
+        assert_eq!((count.load(SeqCst), flight.get()), (1, Some(7)));
+    });
+}
+
+#[test]
+fn after_a_failure_or_a_panic_the_next_thread_computes() {
+    try_orders(|| {
+        let flight = Arc::new(SingleFlight::default());
+        let outcomes: [fn() -> Result<u32, &'static str>; 3] =
+            [|| Err("the disk failed"), || panic!("a bug"), || Ok(5)];
+        let threads = outcomes.map(|outcome| {
+            let flight = flight.clone();
+            let work = move || {
+                let got = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| flight.get_or_try_init(outcome)));
+                assert!(matches!(got, Err(_) | Ok(Ok(5) | Err("the disk failed"))));
+            };
+            Box::new(work) as Box<dyn FnOnce() + Send>
+        });
+        together(threads.into());
+        assert_eq!(flight.get(), Some(5));
+    });
+}
+
+#[test]
+fn a_thread_whose_reader_is_gone_does_not_wait_for_a_value() {
+    try_orders(|| {
+        let flight = Arc::new(SingleFlight::default());
+        let computing = flight.clone();
+        let killed = move || flight.get_or_try_init_while(|| Err("killed"), || Ok(3));
+        together(vec![
+            Box::new(move || assert_eq!(computing.get_or_try_init(|| Ok::<_, ()>(3)), Ok(3))),
+            Box::new(move || assert!(matches!(killed(), Ok(3) | Err("killed")))),
+        ]);
+    });
 }

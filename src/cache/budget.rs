@@ -33,7 +33,7 @@ use std::{
 use memmap2::MmapMut;
 
 use super::{
-    spares::Spares,
+    buffer_pool::BufferPool,
     sync::{Arc, AtomicUsize, Condvar, Mutex, Ordering::SeqCst},
 };
 
@@ -53,7 +53,7 @@ pub struct Budget {
     changed: Condvar,
     /// Number of threads that wait for room.
     waiting: AtomicUsize,
-    spares: Spares,
+    spares: BufferPool,
 }
 
 #[derive(Debug, Default)]
@@ -130,7 +130,7 @@ impl Budget {
     pub fn new(total: u64, most: u64) -> Arc<Self> {
         let most = most.max(total);
         let (room, changed, waiting) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
-        Arc::new(Self { total, most, room, changed, waiting, spares: Spares::default() })
+        Arc::new(Self { total, most, room, changed, waiting, spares: BufferPool::default() })
     }
 
     /// Keeps unused memory for the next buffer, as far as there is room for it beside what is reserved. `counted` bytes

@@ -113,6 +113,11 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
         }
     }
 
+    /// Inserts an entry unless there is one. Returns the one that is there then.
+    pub(super) fn get_or_put(&self, key: K, entry: E) -> E {
+        self.lru.lock().get_or_insert(key, || entry).clone()
+    }
+
     /// Inserts an entry unless there is one. Returns whether it did.
     pub(super) fn put_new(&self, key: K, entry: E) -> bool {
         let mut lru = self.lru.lock();

@@ -1,4 +1,4 @@
-//! What the cache keeps under a key: a block, or a file in memory; and handles that keep it from being evicted.
+//! What the cache keeps under a key: a block, a file in memory, or a parsed value; and handles that keep it from being evicted.
 
 use std::{
     ops::Deref,
@@ -8,6 +8,7 @@ use std::{
 use super::{
     FileSlot, Key, Piece, Slot,
     entries::{Entry, InUse},
+    parsed::AnyParsed,
 };
 
 /// An entry of the cache.
@@ -15,13 +16,14 @@ use super::{
 pub(super) enum Cached {
     Bytes(Arc<Slot>),
     File(Arc<FileSlot>),
+    Parsed(Arc<AnyParsed>),
 }
 
 impl Cached {
     pub(super) fn slot(&self) -> Option<&Arc<Slot>> {
         match self {
             Self::Bytes(slot) => Some(slot),
-            Self::File(_) => None,
+            Self::File(_) | Self::Parsed(_) => None,
         }
     }
 
@@ -36,6 +38,7 @@ impl Entry for Cached {
         match self {
             Self::Bytes(slot) => slot.users(),
             Self::File(file) => &file.users,
+            Self::Parsed(parsed) => parsed.users(),
         }
     }
 
@@ -44,6 +47,7 @@ impl Entry for Cached {
             Self::Bytes(slot) => slot.is_idle(),
             // Each user of a file holds a clone, and takes it under the lock that is held here.
             Self::File(file) => file.is_done() && Arc::strong_count(file) == 1,
+            Self::Parsed(parsed) => parsed.is_idle(),
         }
     }
 
@@ -51,6 +55,7 @@ impl Entry for Cached {
         match self {
             Self::Bytes(slot) => slot.cost(),
             Self::File(file) => file.cost(),
+            Self::Parsed(parsed) => parsed.cost(),
         }
     }
 

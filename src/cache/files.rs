@@ -27,7 +27,7 @@ impl Cache {
     pub fn file(&self, ino: u64) -> Option<Arc<FileSlot>> {
         match self.entries.get(&Key::file(ino))? {
             Cached::File(file) => Some(file),
-            Cached::Bytes(_) => None,
+            Cached::Bytes(_) | Cached::Parsed(_) => None,
         }
     }
 

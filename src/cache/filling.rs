@@ -6,9 +6,12 @@ use std::{
     time::Instant,
 };
 
+use parking_lot::Mutex;
+
 use super::{
     BlockError, Cache, Key, Reservation, Slot, SlotInUse, Verify,
     decode::{self, Pieces},
+    sums::Sums,
 };
 use crate::{
     codec::{Codec, DecodeError},
@@ -138,7 +141,7 @@ impl Cache {
                     slot.take_back(bytes);
                 }
                 let start = Instant::now();
-                let sums = self.sums.lock().pop(&key).unwrap_or_default();
+                let sums = self.take_sums(key);
                 let room = || self.room_for(slot, block.size, &working);
                 let decoded = decode::whole(block, &**source, self.verify, &sums, room)?;
                 self.note_checked(block, &**source);
@@ -189,6 +192,14 @@ impl Cache {
         if let Err(error) = std::thread::Builder::new().name("decode".into()).spawn(decode) {
             self.finish(key, slot, || Err(BlockError::Source(error.into())));
         }
+    }
+
+    /// Takes out the checksums of the parts of a block that were read.
+    fn take_sums(&self, key: Key) -> Sums {
+        let Some(key) = key.sums() else { return Sums::default() };
+        let known = self.parsed::<Mutex<Sums>>(key);
+        self.forget_parsed(key);
+        known.map(|known| std::mem::take(&mut *known.lock())).unwrap_or_default()
     }
 
     /// Returns room for a slot's next piece, out of what is reserved for the slot. If that is a window, waits for its

@@ -1,5 +1,7 @@
 //! What names an entry of the cache.
 
+use sha2::{Digest, Sha256};
+
 /// Names an entry of the cache. What `a` and `b` count is the tag's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
@@ -26,6 +28,14 @@ pub enum Tag {
     File,
     /// What one format keeps. The number and what it counts are that format's own.
     Own(u8),
+    /// The layout of a table, by its number.
+    Table,
+    /// Checksums of parts of a block that was read in part, by its number in the container.
+    Sums,
+    /// A value that one format has parsed. The number and what it counts are that format's own.
+    Parsed(u8),
+    /// What is known of something that has a name instead of numbers ([`Key::named`]). It belongs to no container.
+    Named,
 }
 
 /// Returns two numbers as one.
@@ -39,6 +49,28 @@ impl Key {
         Self { container, tag, a, b }
     }
 
+    /// Returns the name of what is known under a name of any length. `kind` tells what.
+    pub fn named(kind: &str, name: &[u8]) -> Self {
+        let mut hash = Sha256::new_with_prefix(kind);
+        hash.update([0]);
+        hash.update(name);
+        let hash: [u8; 32] = hash.finalize().into();
+        let number =
+            |at: usize| hash.iter().skip(8 * at).take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
+        Self::new(number(0), Tag::Named, number(1), number(2))
+    }
+
+    /// Returns the name of something of a container that has a name of any length, as [`Self::named`].
+    pub fn of_name(container: u64, tag: Tag, name: &[u8]) -> Self {
+        let Self { a, b, .. } = Self::named("", name);
+        Self::new(container, tag, a, b)
+    }
+
+    /// Returns the name of the checksums of parts of a block of a container.
+    pub(super) fn sums(self) -> Option<Self> {
+        (self.tag == Tag::Block).then_some(Self { tag: Tag::Sums, ..self })
+    }
+
     /// Returns the name of a virtual file in memory.
     pub(super) fn file(ino: u64) -> Self {
         Self::new(0, Tag::File, ino, 0)
@@ -50,6 +82,6 @@ impl Key {
 
     /// Returns the container, unless the entry belongs to none.
     pub(super) fn container(&self) -> Option<u64> {
-        (!self.is_file()).then_some(self.container)
+        (!matches!(self.tag, Tag::File | Tag::Named)).then_some(self.container)
     }
 }

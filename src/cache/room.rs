@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::{BlockError, Buffer, Cache, Reservation, Spill, TooMuch, decode};
+use super::{BlockError, Buffer, Cache, DiskTier, Reservation, TooMuch, decode};
 use crate::{format::Block, limits, source::Source};
 
 /// See [`Cache::add_last_resort`].
@@ -15,7 +15,7 @@ type GiveUp = Arc<dyn Fn() -> Option<bool> + Send + Sync>;
 
 impl LastResort {
     /// Gives up blobs that wait to be written to a disk that does not answer.
-    pub(super) fn of(spill: Option<&Spill>) -> Self {
+    pub(super) fn of(spill: Option<&DiskTier>) -> Self {
         let disk = spill.map(|spill| spill.disk().clone());
         Self(Mutex::new(disk.into_iter().map(|disk| Arc::new(move || Some(disk.give_up_queue())) as GiveUp).collect()))
     }

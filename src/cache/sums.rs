@@ -16,6 +16,9 @@ pub(super) struct Sums {
 }
 
 impl Sums {
+    /// Bytes of memory that the most parts take, about.
+    pub(super) const MEMORY: u64 = 40 * PARTS as u64;
+
     /// Adds a part. A part that overlaps another is left out, because some of its bytes are known already.
     pub(super) fn add(&mut self, kind: CrcKind, start: u64, length: u64, crc: u32) {
         let end = start.saturating_add(length);

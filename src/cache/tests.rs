@@ -479,7 +479,7 @@ fn map(mib: usize) -> memmap2::MmapMut {
 
 #[test]
 fn spare_memory_fits_beside_what_is_reserved() {
-    let spares = super::spares::Spares::default();
+    let spares = super::buffer_pool::BufferPool::default();
     for _ in 0..3 {
         spares.put(map(10), || 20 << 20);
     }
@@ -498,7 +498,7 @@ fn spare_memory_fits_beside_what_is_reserved() {
 
 #[test]
 fn the_spare_memory_that_fits_best_is_used_again() {
-    let spares = super::spares::Spares::default();
+    let spares = super::buffer_pool::BufferPool::default();
     for mib in [3, 1, 7, 5] {
         spares.put(map(mib), || 1 << 40);
     }
@@ -539,7 +539,7 @@ impl Source for OnAFilesystem {
 #[test]
 fn files_of_one_state_on_two_filesystems_share_no_block() {
     let folder = tempfile::tempdir().unwrap();
-    let options = SpillOptions { folder: folder.path().join("tier"), size: 1 << 30, wait: true, all: true };
+    let options = DiskTierOptions { folder: folder.path().join("tier"), size: 1 << 30, wait: true, all: true };
     // Random bytes are stored as they are: two blocks of equal size. Neither has a checksum.
     let content = |seed: u64| -> Vec<u8> {
         let mut state = seed;
@@ -564,11 +564,36 @@ fn files_of_one_state_on_two_filesystems_share_no_block() {
             crc: None,
         };
         let source: Arc<dyn Source> = Arc::new(OnAFilesystem { bytes: [front, stored].concat(), filesystem });
-        let cache = Cache::with_spill(64 << 20, Verify::Lazy, options.open(64 << 20).unwrap());
+        let cache = Cache::with_disk_tier(64 << 20, Verify::Lazy, options.open(64 << 20).unwrap());
         let range = 1000..2000;
         assert_eq!(piece_of(&cache.piece(KEY, &block, &source, &range).unwrap(), &range), &bytes[1000..2000]);
         assert_eq!(cache.counters.misses.load(Relaxed), misses, "{seed} on {filesystem}");
-        cache.spill().unwrap().disk().flush(std::time::Duration::from_secs(60));
+        cache.disk_tier().unwrap().disk().flush(std::time::Duration::from_secs(60));
     }
     assert!(sizes.iter().all(|size| *size == sizes[0]), "{sizes:?}");
+}
+
+#[test]
+fn bytes_made_of_a_file_are_found_again_for_these_bytes_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = DiskTierOptions { folder: folder.path().join("tier"), size: 1 << 30, wait: true, all: true };
+    let cache = Cache::with_disk_tier(64 << 20, Verify::Lazy, options.open(64 << 20).unwrap());
+    let file =
+        |byte: u8, filesystem: u64| OnAFilesystem { bytes: [&[0; 20_000][..], &[byte; 100]].concat(), filesystem };
+    let name = |kind, name| KeptName { kind, name, from: 20_000..20_100 };
+    let source = file(1, 1);
+    assert!(cache.can_keep(&source) && cache.kept_bytes(&source, &name("index 1", b"a"), 100).is_none());
+    assert!(cache.keep_bytes(&source, &name("index 1", b"a"), vec![9; 50]));
+    // A file in the same state with the same bytes on another mount has it too.
+    for source in [&source, &file(1, 2)] {
+        assert_eq!(*cache.kept_bytes(source, &name("index 1", b"a"), 50).unwrap(), [9; 50]);
+        assert!(cache.kept_bytes(source, &name("index 1", b"a"), 49).is_none(), "more than wanted");
+        assert!(cache.kept_bytes(source, &name("index 2", b"a"), 50).is_none());
+        assert!(cache.kept_bytes(source, &name("index 1", b"b"), 50).is_none());
+    }
+    assert!(cache.kept_bytes(&file(2, 3), &name("index 1", b"a"), 50).is_none(), "made of other bytes");
+    let nowhere = Cache::new(64 << 20, Verify::Lazy);
+    assert!(!nowhere.can_keep(&source) && !nowhere.keep_bytes(&source, &name("index 1", b"a"), vec![9; 50]));
+    // Nothing names bytes in memory.
+    assert!(!cache.can_keep(&vec![0; 100]) && !cache.keep_bytes(&vec![0; 30_000], &name("index 1", b"a"), vec![9; 50]));
 }

@@ -20,7 +20,7 @@ use super::{
     status,
 };
 use crate::{
-    cache::SpillOptions,
+    cache::DiskTierOptions,
     disk::{Disk, Limits},
     format::mp4::VideoCodec,
     fuse::has_sys_admin,
@@ -220,7 +220,7 @@ fn device() -> Check {
 /// Checks the folder of `--spill auto`.
 fn decoded_blocks() -> Check {
     const NAME: &str = "decoded blocks";
-    let SpillOptions { folder, size, .. } = default_options();
+    let DiskTierOptions { folder, size, .. } = default_options();
     let shown = folder.display();
     match Disk::existing(&folder, Limits::new(&folder, size)).and_then(|disk| Ok((disk.is_local(), disk.usage()?))) {
         Ok((true, usage)) => ok(NAME, format!("{} blobs, {} bytes in {shown}", usage.blobs, usage.bytes)),

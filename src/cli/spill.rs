@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::cache::SpillOptions;
+use crate::cache::DiskTierOptions;
 
 /// Largest default for `--spill-size`, in bytes. The default is a tenth of the filesystem.
 const MOST: u64 = 50 << 30;
@@ -28,20 +28,20 @@ pub(super) struct SpillArguments {
 }
 
 impl SpillArguments {
-    pub(super) fn options(&self) -> Option<SpillOptions> {
+    pub(super) fn options(&self) -> Option<DiskTierOptions> {
         let folder = match self.spill.as_ref()? {
             folder if folder.as_os_str() == "auto" => default_folder("decoded"),
             folder => std::path::absolute(folder).unwrap_or_else(|_| folder.clone()),
         };
         let size = self.spill_size.unwrap_or_else(|| default_size(&folder));
-        Some(SpillOptions { folder, size, wait: false, all: self.spill_all })
+        Some(DiskTierOptions { folder, size, wait: false, all: self.spill_all })
     }
 }
 
 /// Returns the options that `--spill auto` stands for.
-pub(super) fn default_options() -> SpillOptions {
+pub(super) fn default_options() -> DiskTierOptions {
     let folder = default_folder("decoded");
-    SpillOptions { size: default_size(&folder), folder, wait: false, all: false }
+    DiskTierOptions { size: default_size(&folder), folder, wait: false, all: false }
 }
 
 /// Returns a folder below the user's cache directory (XDG Base Directory Specification), or below the system's for

@@ -17,7 +17,7 @@ use super::{
     spill::default_options, status, verify::Bar,
 };
 use crate::{
-    cache::SpillOptions,
+    cache::DiskTierOptions,
     verify::{Findings, Progress, Which, expect, read_all},
     vfs,
 };
@@ -101,7 +101,7 @@ fn one(
     let options = arguments.view.checked();
     let spill = options.spill.clone().unwrap_or_else(default_options);
     // Tables repeat other files, which are warmed there.
-    let options = vfs::Options { spill: Some(SpillOptions { wait: true, ..spill }), tables: false, ..options };
+    let options = vfs::Options { spill: Some(DiskTierOptions { wait: true, ..spill }), tables: false, ..options };
     let place = Place::find(path, options)?;
     let has_read = AtomicBool::new(false);
     let Findings { problems, unread, .. } = thread::scope(|scope| {
@@ -117,7 +117,7 @@ fn one(
         bar.hide(|| eprintln!("shardfs: {}", one_line(&format!("{}: {problem}", path.display()))));
     }
     let mut done = Done { problems: problems.len(), blobs: 0, bytes: 0 };
-    if let Some(spill) = place.entry.vfs().cache().spill() {
+    if let Some(spill) = place.entry.vfs().cache().disk_tier() {
         spill.disk().flush(LAST_BLOCKS);
         let counters = spill.disk().counters();
         (done.blobs, done.bytes) = (counters.written.load(Relaxed), counters.written_bytes.load(Relaxed));

@@ -7,7 +7,6 @@
 use std::{
     collections::VecDeque,
     ffi::{OsStr, OsString},
-    num::NonZero,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
@@ -20,7 +19,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lru::LruCache;
 use parking_lot::Mutex;
 use rustix::{
     fs::{Mode, OFlags, ResolveFlags, openat, openat2, readlinkat},
@@ -95,14 +93,8 @@ fn split(path: &Path) -> Option<(&Path, &Path)> {
 /// The folders on paths that are longer than the kernel takes at once, open for 200 ms each. Without them, a walk
 /// through deep folders would take the square of their depth. A folder on such a path that is renamed or replaced is
 /// noticed by then.
-#[derive(Debug)]
-pub(crate) struct Fronts(Mutex<LruCache<PathBuf, (Arc<OwnedFd>, Instant)>>);
-
-impl Default for Fronts {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(NonZero::new(FRONTS).unwrap_or(NonZero::<usize>::MIN))))
-    }
-}
+#[derive(Debug, Default)]
+pub(crate) struct Fronts(Mutex<Vec<(PathBuf, Arc<OwnedFd>, Instant)>>);
 
 impl Fronts {
     /// Returns the folder nearest to a path, and the path from there, which the kernel takes at once. `top` is where
@@ -127,9 +119,9 @@ impl Fronts {
         let mut folder = top.clone();
         let mut missing = ways.len();
         while let Some((_, next)) = missing.checked_sub(1).and_then(|last| ways.get(last)) {
-            if let Some((known, since)) = self.0.lock().get(up_to(next))
-                && since.elapsed() <= FRONT_AGE
-            {
+            let is_there =
+                |(path, _, since): &&(PathBuf, _, Instant)| path == up_to(next) && since.elapsed() <= FRONT_AGE;
+            if let Some((_, known, _)) = self.0.lock().iter().find(is_there) {
                 folder = known.clone();
                 break;
             }
@@ -137,7 +129,11 @@ impl Fronts {
         }
         for (front, next) in ways.into_iter().skip(missing) {
             folder = Arc::new(open(&folder, front)?);
-            self.0.lock().put(up_to(next).to_path_buf(), (folder.clone(), Instant::now()));
+            let mut known = self.0.lock();
+            known.retain(|(path, _, since)| path != up_to(next) && since.elapsed() <= FRONT_AGE);
+            let surplus = (known.len() + 1).saturating_sub(FRONTS);
+            known.drain(..surplus);
+            known.push((up_to(next).to_path_buf(), folder.clone(), Instant::now()));
         }
         Ok((folder, rest))
     }

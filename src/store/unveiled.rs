@@ -14,6 +14,7 @@ use std::{
 };
 
 use super::{Changes, File, FileId, FilePath, Folder, ListingRoom, Stat, Store, Usage, Version, Watch};
+use crate::disk::Disk;
 
 /// The name in the root of a container that is a folder.
 pub(crate) const NAME: &str = ".source";
@@ -161,6 +162,10 @@ impl Store for Unveiled {
 
     fn memory(&self) -> u64 {
         self.0.memory()
+    }
+
+    fn disk(&self) -> Option<&Arc<Disk>> {
+        self.0.disk()
     }
 
     fn recall(&self, version: &Version) -> Option<Vec<u8>> {

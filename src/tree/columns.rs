@@ -2,12 +2,9 @@
 
 use std::{ops::Range, sync::Arc};
 
-use lru::LruCache;
-use parking_lot::Mutex;
-
 use super::memory::{WorkingMemory, with_memory};
 use crate::{
-    cache::{BlockError, Buffer, Key, Reservation, Tag, nonzero},
+    cache::{BlockError, Buffer, Key, Reservation, Tag, pair},
     codec::Codec as Decoder,
     format::{
         PartError,
@@ -25,8 +22,8 @@ use crate::{
 /// columns uses this tag for anything else.
 const PAGES: Tag = Tag::Own(255);
 
-/// Most chunks of a file whose pages are remembered.
-const WALKED: usize = 256;
+/// Tag of the places of pages: by the file's number, and row group and column.
+const WALKED: Tag = Tag::Parsed(255);
 
 /// One file.
 pub(super) struct Columns {
@@ -35,14 +32,6 @@ pub(super) struct Columns {
     source: Arc<dyn Source>,
     /// The file's number in the cache. No other file of the container has it.
     number: u64,
-    walked: Mutex<LruCache<(usize, usize), Arc<Walked>>>,
-    _room: Reservation,
-}
-
-/// The pages of a chunk, with the memory that they take.
-struct Walked {
-    pages: Pages,
-    _room: Reservation,
 }
 
 /// Decoded values of a page.
@@ -131,20 +120,24 @@ pub(super) type Each<'a> = dyn FnMut(u64, Option<(&Page, usize)>) -> Result<(), 
 pub(super) type Visit<'a> = dyn FnMut(Range<u64>, Result<Part<'_>, Fault>) -> Result<(), Fault> + 'a;
 
 impl Columns {
-    /// Reads the footer of a file. `name` is the file's name in messages. `number` must differ from that of all other
-    /// files of the container.
+    /// Reads the footer of a file, and returns the memory that it takes. `name` is the file's name in messages. `number`
+    /// must differ from that of all other files of the container.
     ///
     /// # Errors
     /// [`Fault`] if it cannot be read. The reason of damage is plain text.
-    pub(super) fn open(reader: &ReadContext, source: Arc<dyn Source>, name: &str, number: u64) -> Result<Self, Fault> {
+    pub(super) fn open(
+        reader: &ReadContext,
+        source: Arc<dyn Source>,
+        name: &str,
+        number: u64,
+    ) -> Result<(Self, Reservation), Fault> {
         reader.may_work()?;
         let (file, room) = with_memory(&reader.cache, |memory| {
             let file = File::read(&*source, &memory).map_err(|error| fault_of(error, name, 0))?;
             let room = memory.keep(file.memory_usage())?;
             Ok((file, room))
         })?;
-        let walked = Mutex::new(LruCache::new(nonzero(WALKED)));
-        Ok(Self { file, name: name.into(), source, number, walked, _room: room })
+        Ok((Self { file, name: name.into(), source, number }, room))
     }
 
     /// Returns the footer.
@@ -205,8 +198,7 @@ impl Columns {
     ) -> Result<(), Fault> {
         let Some(group) = self.file.groups.get(number) else { return Ok(()) };
         let Some(chunk) = group.chunks.get(leaf) else { return Ok(()) };
-        let walked = self.walked(reader, (number, leaf), chunk)?;
-        let pages = &walked.pages;
+        let pages = &*self.walked(reader, (number, leaf), chunk)?;
         let mut known = pages.rows();
         // The last row may continue in a page that is lost.
         let may_go_on = is_nested && pages.places.last().is_some_and(|last| last.header.kind == Kind::Data);
@@ -245,13 +237,14 @@ impl Columns {
     }
 
     /// Returns the pages of a chunk. Finds them only once while they are remembered.
-    fn walked(&self, reader: &ReadContext, (group, leaf): (usize, usize), chunk: &Chunk) -> Result<Arc<Walked>, Fault> {
-        if let Some(known) = self.walked.lock().get(&(group, leaf)) {
-            return Ok(known.clone());
+    fn walked(&self, reader: &ReadContext, (group, leaf): (usize, usize), chunk: &Chunk) -> Result<Arc<Pages>, Fault> {
+        let key = Key::new(reader.container, WALKED, self.number, pair(group as u32, leaf as u32));
+        if let Some(known) = reader.cache.parsed(key) {
+            return Ok(known);
         }
         reader.may_work()?;
         let is_nested = self.leaf(leaf)?.has_lists();
-        let walked = with_memory(&reader.cache, |memory| {
+        let (pages, room) = with_memory(&reader.cache, |memory| {
             // Pages that are decoded to count their rows reserve memory for themselves.
             memory.hold();
             let mut failed = None;
@@ -275,10 +268,9 @@ impl Columns {
                 (Err(error), None) => return Err(error.into()),
             };
             let room = memory.keep(pages.memory_usage())?;
-            Ok(Arc::new(Walked { pages, _room: room }))
+            Ok((pages, room))
         })?;
-        self.walked.lock().put((group, leaf), walked.clone());
-        Ok(walked)
+        Ok(reader.cache.keep_parsed(key, pages, room))
     }
 
     /// Returns a page, decoded.

@@ -34,7 +34,6 @@ use super::{
     Child, Container, DESCRIPTION, ItemInfo, NodeId, NodeKind, Notice, Overview, ROOT, Siblings, WorkingMemory,
     describe, links, names,
     rows::{FixedTexts, Form as RowForm, Padding as RowPadding, RowFiles},
-    tables::LaidOut,
 };
 use crate::{
     cache::{BlockError, Buffer},
@@ -75,7 +74,6 @@ pub(super) struct Hdf5 {
     store: Arc<Store>,
     root: Arc<Group>,
     profiles: OnceLock<Box<[Profile]>>,
-    tables: LaidOut,
     notices: Mutex<Vec<Notice>>,
     has_notices: AtomicBool,
 }
@@ -96,8 +94,8 @@ pub(super) fn open(
     };
     let root = Group::root(&store, context).map_err(failed)?;
     root.links().map_err(failed)?;
-    let (profiles, tables) = (OnceLock::new(), LaidOut::default());
-    Ok(Hdf5 { store, root, profiles, tables, notices: Mutex::default(), has_notices: AtomicBool::new(false) })
+    let profiles = OnceLock::new();
+    Ok(Hdf5 { store, root, profiles, notices: Mutex::default(), has_notices: AtomicBool::new(false) })
 }
 
 /// Returns why a file could not be read.
@@ -575,7 +573,7 @@ impl Container for Hdf5 {
         self.items_overview(context)
     }
 
-    fn is_table(&self, node: NodeId) -> bool {
+    fn is_table(&self, _: &ReadContext, node: NodeId) -> bool {
         Node::unpack(node).is_some_and(|node| matches!(node.part, Part::Table | Part::Profile))
     }
 
@@ -588,7 +586,7 @@ impl Container for Hdf5 {
     }
 
     fn memory_usage(&self) -> usize {
-        self.store.memory_usage() + self.tables.memory_usage()
+        self.store.memory_usage()
     }
 
     fn warnings(&self) -> &[String] {

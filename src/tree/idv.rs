@@ -16,7 +16,6 @@ use std::{
     },
 };
 
-use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::{
@@ -24,15 +23,14 @@ use super::{
     describe::kept,
     memory::{WorkingMemory, with_memory},
     overview::Contents,
-    tables::{self, LaidOut},
+    tables,
 };
 use crate::{
-    cache::{BlockError, Buffer, nonzero},
+    cache::{BlockError, Buffer, Key, Tag},
     format::{
         PartError,
         idv::{File, Item, Type, compression},
     },
-    limits,
     view::{Array, Fault, ReadContext, View},
 };
 use loaded::{Loaded, Shape};
@@ -91,6 +89,9 @@ const VARIABLE_TEXT: [(&str, Show); 5] = [
 /// Position in the listing of a column at which its blocks begin, after the files of its values and the metadata.
 const BLOCKS_FROM: u64 = 16;
 
+/// Tag of parsed columns in the cache, by their numbers.
+const LOADED: Tag = Tag::Parsed(0);
+
 /// Bytes of memory that a remembered column takes in addition to its texts.
 const COLUMN: usize = 1024;
 
@@ -133,12 +134,10 @@ impl Node {
 pub(super) struct Idv {
     file: File,
     names: OnceLock<Names>,
-    loaded: Mutex<LruCache<u32, Arc<Loaded>>>,
     new_warnings: Mutex<Vec<Notice>>,
     has_warnings: AtomicBool,
     /// Whether there is a table, once that was asked.
     has_table: OnceLock<bool>,
-    tables: LaidOut,
 }
 
 /// The tree of an IDV file.
@@ -146,11 +145,9 @@ pub(super) fn open(file: File) -> Idv {
     Idv {
         file,
         names: OnceLock::new(),
-        loaded: Mutex::new(LruCache::new(nonzero(limits::IDV_PARSED))),
         new_warnings: Mutex::default(),
         has_warnings: AtomicBool::new(false),
         has_table: OnceLock::new(),
-        tables: LaidOut::default(),
     }
 }
 
@@ -178,30 +175,20 @@ impl Idv {
 
     /// Returns a column, parsed while it is remembered.
     fn column(&self, reader: &ReadContext, column: u32) -> Result<Arc<Loaded>, Fault> {
-        if let Some(loaded) = self.loaded.lock().get(&column) {
-            return Ok(loaded.clone());
+        let key = Key::new(reader.container, LOADED, column.into(), 0);
+        if let Some(loaded) = reader.cache.parsed(key) {
+            return Ok(loaded);
         }
         let Some(found) = self.file.column(&*reader.source, column).map_err(part_fault)? else {
             return Err(refused(format!("there is no column {column}")));
         };
         let texts = found.name.len() + found.codec.name.len() + found.codec.parameters.len();
-        let room = reader.cache.hold((texts + COLUMN) as u64);
-        let loaded = Arc::new(Loaded::new(found, &self.file, room));
+        let loaded = Loaded::new(found, &self.file);
+        let usage = texts + COLUMN + loaded.memory_usage() * size_of::<u64>();
         for problem in loaded.problems(self.file.tail) {
             self.note(Node::of(Part::Column, column, 0), None, problem);
         }
-        let mut all = self.loaded.lock();
-        // If two threads parse it at once, the first result is kept.
-        if let Some(first) = all.get(&column) {
-            return Ok(first.clone());
-        }
-        all.put(column, loaded.clone());
-        let mut usage: usize = all.iter().map(|(_, loaded)| loaded.memory_usage()).sum();
-        while usage > limits::IDV_SIZES && all.len() > 1 {
-            let Some((_, oldest)) = all.pop_lru() else { break };
-            usage -= oldest.memory_usage();
-        }
-        Ok(loaded)
+        Ok(reader.cache.keep_parsed(key, loaded, reader.cache.hold(usage as u64)))
     }
 
     /// Returns a column with its metadata, read once while it is remembered.
@@ -438,7 +425,7 @@ impl Container for Idv {
     }
 
     fn item_info(&self, reader: &ReadContext, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
-        if self.is_table(node) {
+        if self.is_table(reader, node) {
             return Ok(Some(tables::item_info(&*self.table(reader)?)));
         }
         Ok(self.array(reader, node)?.map(ItemInfo::from))
@@ -459,7 +446,7 @@ impl Container for Idv {
         }
     }
 
-    fn is_table(&self, node: NodeId) -> bool {
+    fn is_table(&self, _: &ReadContext, node: NodeId) -> bool {
         Node::unpack(node).is_some_and(|node| node.part == Part::Table)
     }
 
@@ -468,9 +455,8 @@ impl Container for Idv {
     }
 
     fn memory_usage(&self) -> usize {
-        let loaded: usize = self.loaded.lock().iter().map(|(_, loaded)| loaded.memory_usage()).sum();
         let names = self.names.get().map_or(0, Names::memory_usage);
-        self.file.memory_usage() + loaded * size_of::<u64>() + self.tables.memory_usage() + names
+        self.file.memory_usage() + names
     }
 
     fn overview(&self, reader: &ReadContext) -> Result<Overview, Fault> {

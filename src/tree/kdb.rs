@@ -14,22 +14,19 @@ use std::{
     },
 };
 
-use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::{Map, json};
 
 use super::{
     Child, Container, DESCRIPTION, Episodes, ItemInfo, KDB, NodeId, NodeKind, Notice, Overview, Timeline, describe,
-    memory::with_memory, overview::Contents, tables::LaidOut,
+    memory::with_memory, overview::Contents, tables::laid_out,
 };
 use crate::{
-    cache::{BlockError, Buffer, nonzero},
+    cache::{BlockError, Buffer, Key, Tag},
     format::{
         DType,
-        kdb::{Episode, Header, Meta, PartError, Record},
+        kdb::{Episode, Header, Meta, PartError},
     },
-    limits,
-    source::Source,
     view::{Array, Fault, ReadContext, Strided, View, json, parquet::Parquet},
 };
 use pictures::Pictures;
@@ -112,33 +109,22 @@ impl Node {
 /// Index entries that are read at once, because readers of one episode usually read the next ones.
 const ENTRIES_AT_ONCE: u64 = 64;
 
-/// Most episodes whose metadata are remembered, and most bytes of their texts, because a file can state hundreds of
-/// KiB.
-const METAS: usize = 8;
-const REMEMBERED_TEXTS: usize = 1 << 10;
-/// Most memory that remembered episodes take. It counts as part of the container's memory from the start.
-const REMEMBERED: usize =
-    ENTRIES_AT_ONCE as usize * size_of::<Episode>() + METAS * (size_of::<Meta>() + REMEMBERED_TEXTS);
+/// Memory that remembered index entries take. It counts as part of the container's memory from the start.
+const REMEMBERED: usize = ENTRIES_AT_ONCE as usize * size_of::<Episode>();
 
-/// Pictures of recently used episodes.
-struct Indexed {
-    episodes: LruCache<u64, Arc<Pictures>>,
-    /// Records of all of them.
-    records: usize,
-}
+/// Tags of what the cache keeps of episodes, by their positions: where their pictures are, and their metadata.
+const PICTURES: Tag = Tag::Parsed(0);
+const META: Tag = Tag::Parsed(1);
 
 /// A KDB file.
 pub(super) struct Kdb {
     header: Header,
     warnings: Vec<String>,
-    indexed: Mutex<Indexed>,
-    /// Index entries and metadata that were read last. Looking up a file and reading it first need the same ones.
+    /// Index entries that were read last. Looking up a file and reading it first need the same ones.
     entries: Mutex<Vec<Episode>>,
-    metas: Mutex<LruCache<u64, Meta>>,
     new_warnings: Mutex<Vec<Notice>>,
     has_warnings: AtomicBool,
     steps: KnownSteps,
-    tables: LaidOut,
 }
 
 /// Returns the tree of a KDB file.
@@ -151,13 +137,10 @@ pub(super) fn open(header: Header) -> Kdb {
     Kdb {
         header,
         warnings,
-        indexed: Mutex::new(Indexed { episodes: LruCache::unbounded(), records: 0 }),
         entries: Mutex::default(),
-        metas: Mutex::new(LruCache::new(nonzero(METAS))),
         new_warnings: Mutex::default(),
         has_warnings: AtomicBool::new(false),
         steps: KnownSteps::default(),
-        tables: LaidOut::default(),
     }
 }
 
@@ -181,8 +164,8 @@ impl Kdb {
     /// A table, by its part.
     fn table(&self, reader: &ReadContext, part: Part) -> Result<Arc<Parquet>, Fault> {
         match part {
-            Part::EpisodesTable => self.tables.get(reader, 0, |memory| self.episodes_table(reader, memory)),
-            _ => self.tables.get(reader, 1, |memory| self.steps_table(reader, memory)),
+            Part::EpisodesTable => laid_out(reader, 0, |memory| self.episodes_table(reader, memory)),
+            _ => laid_out(reader, 1, |memory| self.steps_table(reader, memory)),
         }
     }
 
@@ -235,10 +218,11 @@ impl Kdb {
     }
 
     /// Returns whether a part of an episode exists, as far as that is known without walking its pictures.
-    fn has(&self, source: &dyn Source, episode: &Episode, part: Part) -> Result<bool, Fault> {
+    fn has(&self, reader: &ReadContext, episode: &Episode, part: Part) -> Result<bool, Fault> {
+        let source = &*reader.source;
         Ok(match part {
             Part::Meta => {
-                let meta = self.sound(part, episode, episode.meta.offset, self.meta_of(source, episode))?;
+                let meta = self.sound(part, episode, episode.meta.offset, self.meta_of(reader, episode))?;
                 if meta.as_ref().is_some_and(|meta| !meta.is_utf8) {
                     self.note(part, episode.position, episode.meta.offset, "its texts are not UTF-8".into());
                 }
@@ -270,17 +254,19 @@ impl Kdb {
 
     /// Returns the pictures of an episode, walked at most once while they are remembered.
     fn pictures(&self, reader: &ReadContext, position: u64) -> Result<Arc<Pictures>, Fault> {
-        if let Some(pictures) = self.indexed.lock().episodes.get(&position) {
-            return Ok(pictures.clone());
+        let key = Key::new(reader.container, PICTURES, position, 0);
+        if let Some(pictures) = reader.cache.parsed(key) {
+            return Ok(pictures);
         }
         // The walk reads the head of every picture, and waits for memory.
         reader.may_work()?;
         let episode = self.episode(reader, position)?;
-        let pictures = with_memory(&reader.cache, |memory| match episode.read_images(&*reader.source, &memory) {
-            Ok(images) => Pictures::new(images, episode.num_frames, memory),
-            Err(PartError::Source(error)) => Err(fault(episode.images.offset, error.into())),
-            Err(PartError::Damaged(reason)) => Err(fault(episode.images.offset, BlockError::Refused(reason))),
-        })?;
+        let (pictures, room) =
+            with_memory(&reader.cache, |memory| match episode.read_images(&*reader.source, &memory) {
+                Ok(images) => Pictures::new(images, episode.num_frames, memory),
+                Err(PartError::Source(error)) => Err(fault(episode.images.offset, error.into())),
+                Err(PartError::Damaged(reason)) => Err(fault(episode.images.offset, BlockError::Refused(reason))),
+            })?;
         let images = pictures.images();
         if let Some((offset, reason)) = &images.damage {
             let reason = format!("{reason}; it and the frames behind it are not shown");
@@ -294,17 +280,7 @@ impl Kdb {
                 format!("{} bytes behind the last frame", images.surplus),
             );
         }
-        let pictures = Arc::new(pictures);
-        let mut indexed = self.indexed.lock();
-        indexed.records += pictures.len();
-        if let Some(previous) = indexed.episodes.put(position, pictures.clone()) {
-            indexed.records -= previous.len();
-        }
-        while indexed.records > limits::KDB_INDEXED && indexed.episodes.len() > 1 {
-            let Some((_, oldest)) = indexed.episodes.pop_lru() else { break };
-            indexed.records -= oldest.len();
-        }
-        Ok(pictures)
+        Ok(reader.cache.keep_parsed(key, pictures, room))
     }
 
     /// Returns an array of one field of the rows.
@@ -330,20 +306,17 @@ impl Kdb {
     }
 
     /// Reads the metadata of an episode.
-    fn meta_of(&self, source: &dyn Source, episode: &Episode) -> Result<Meta, PartError> {
-        if let Some(meta) = self.metas.lock().get(&episode.position) {
-            return Ok(meta.clone());
-        }
-        let meta = episode.read_meta(source)?;
-        if meta.embodiment.len() + meta.task.len() <= REMEMBERED_TEXTS {
-            self.metas.lock().put(episode.position, meta.clone());
-        }
-        Ok(meta)
+    fn meta_of(&self, reader: &ReadContext, episode: &Episode) -> Result<Arc<Meta>, PartError> {
+        reader.cache.parsed_or_make(Key::new(reader.container, META, episode.position, 0), || {
+            let meta = episode.read_meta(&*reader.source)?;
+            let usage = size_of::<Meta>() + meta.embodiment.len() + meta.task.len();
+            Ok((meta, reader.cache.hold(usage as u64)))
+        })
     }
 
     fn meta(&self, reader: &ReadContext, position: u64) -> Result<View, Fault> {
         let episode = self.episode(reader, position)?;
-        match self.meta_of(&*reader.source, &episode) {
+        match self.meta_of(reader, &episode) {
             Ok(meta) => Ok(View::inline(meta_json(&episode, &meta))),
             Err(PartError::Source(error)) => Err(fault(episode.meta.offset, error.into())),
             Err(PartError::Damaged(reason)) => Err(fault(episode.meta.offset, BlockError::Refused(reason))),
@@ -387,7 +360,7 @@ impl Container for Kdb {
             Part::Episode => {
                 let Some(&(_, part)) = EPISODE.iter().find(|(known, _)| *known == name) else { return Ok(None) };
                 let episode = self.episode(reader, position)?;
-                self.has(&*reader.source, &episode, part)?.then(|| Node::of(part, position, 0))
+                self.has(reader, &episode, part)?.then(|| Node::of(part, position, 0))
             }
             Part::Images => {
                 let found = self.pictures(reader, position)?.find(name);
@@ -442,7 +415,7 @@ impl Container for Kdb {
             Part::Episode => {
                 let episode = self.episode(reader, position)?;
                 for (next, (name, part)) in (1..).zip(EPISODE).filter(|(next, _)| *next > from) {
-                    if self.has(&*reader.source, &episode, part)? && show(next, name, part, position, 0).is_break() {
+                    if self.has(reader, &episode, part)? && show(next, name, part, position, 0).is_break() {
                         break;
                     }
                 }
@@ -548,7 +521,7 @@ impl Container for Kdb {
 
     fn memory_usage(&self) -> usize {
         let steps = self.steps.lock().as_ref().map_or(0, |steps| steps.memory_usage());
-        REMEMBERED + self.indexed.lock().records * size_of::<Record>() + steps + self.tables.memory_usage()
+        REMEMBERED + steps
     }
 
     fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
@@ -573,7 +546,7 @@ impl Container for Kdb {
 
     fn item_info(&self, reader: &ReadContext, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
         match Node::unpack(node) {
-            Some(Node { part, .. }) if self.is_table(node) => {
+            Some(Node { part, .. }) if self.is_table(reader, node) => {
                 Ok(Some(crate::tree::tables::item_info(&*self.table(reader, part)?)))
             }
             _ => Ok(self.array(reader, node)?.map(ItemInfo::from)),
@@ -591,7 +564,7 @@ impl Container for Kdb {
         }
     }
 
-    fn is_table(&self, node: NodeId) -> bool {
+    fn is_table(&self, _: &ReadContext, node: NodeId) -> bool {
         Node::unpack(node).is_some_and(|node| matches!(node.part, Part::EpisodesTable | Part::StepsTable))
     }
 }

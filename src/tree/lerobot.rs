@@ -22,16 +22,19 @@ use std::{
     },
 };
 
-use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::{Map, json};
 
 use super::{
     Child, Container, ItemInfo, LEROBOT, NodeId, NodeKind, Notice, Overview, Siblings, Timeline, WorkingMemory,
-    columns::Columns, describe, overview::Contents, tables::LaidOut,
+    columns::Columns,
+    describe,
+    memory::{Opened, open_once},
+    overview::Contents,
+    tables::laid_out,
 };
 use crate::{
-    cache::{BlockError, Buffer, nonzero},
+    cache::{BlockError, Buffer, Key, Tag},
     format::lerobot::Info,
     source::Memory,
     view::{Array, Fault, ReadContext, View, json, parquet::Parquet},
@@ -46,11 +49,9 @@ const MAIN: u64 = 1 << 40;
 /// The first number of videos.
 const VIDEOS: u64 = 1 << 48;
 
-/// Row files that stay open.
-const OPEN: usize = 64;
-
-/// A row file, or why it cannot be used.
-type Opened = Result<Arc<Columns>, Arc<str>>;
+/// Tags of open files in the cache: row files by their numbers, and videos by camera and file.
+const ROWS: Tag = Tag::Parsed(0);
+const FOOTAGE: Tag = Tag::Parsed(1);
 
 /// A data set.
 pub(super) struct Lerobot {
@@ -61,12 +62,8 @@ pub(super) struct Lerobot {
     siblings: Arc<dyn Siblings>,
     /// Names of the parts of an episode.
     shown: Shown,
-    files: Mutex<LruCache<u32, Opened>>,
-    /// Open videos, by camera and file.
-    videos: Mutex<LruCache<(u32, u32), videos::Opened>>,
     /// Whether each camera is shown.
     states: Box<[OnceLock<videos::State>]>,
-    tables: LaidOut,
     warnings: Vec<String>,
     new_warnings: Mutex<Vec<Notice>>,
     has_warnings: AtomicBool,
@@ -102,10 +99,7 @@ pub(super) fn open(
         info,
         episodes,
         siblings,
-        files: Mutex::new(LruCache::new(nonzero(OPEN))),
-        videos: Mutex::new(LruCache::new(nonzero(videos::OPEN))),
         states: (0..cameras).map(|_| OnceLock::new()).collect(),
-        tables: LaidOut::default(),
         warnings,
         new_warnings: Mutex::default(),
         has_warnings: AtomicBool::new(false),
@@ -147,23 +141,19 @@ impl Lerobot {
     }
 
     /// Returns a row file by its number.
-    fn columns(&self, reader: &ReadContext, number: u32, path: Option<&str>) -> Result<Opened, Fault> {
+    fn columns(&self, reader: &ReadContext, number: u32, path: Option<&str>) -> Result<Opened<Columns>, Fault> {
         let Some(path) = path else { return Ok(Err("the path of its rows leads out of the data set".into())) };
-        if let Some(known) = self.files.lock().get(&number) {
-            return Ok(known.clone());
-        }
-        reader.may_work()?;
-        let opened = match episodes::open(&*self.siblings, path)? {
-            Ok(source) => match Columns::open(reader, source, path, number.into()) {
-                Err(fault) if super::columns::is_damage(&fault.error) => {
-                    Err(format!("{path}: {}", super::columns::plain(&fault.error)).into())
-                }
-                opened => Ok(Arc::new(opened?)),
-            },
-            Err(reason) => Err(reason.into()),
-        };
-        self.files.lock().put(number, opened.clone());
-        Ok(opened)
+        open_once(reader, Key::new(reader.container, ROWS, number.into(), 0), || {
+            Ok(match episodes::open(&*self.siblings, path)? {
+                Ok(source) => match Columns::open(reader, source, path, number.into()) {
+                    Err(fault) if super::columns::is_damage(&fault.error) => {
+                        Err(format!("{path}: {}", super::columns::plain(&fault.error)).into())
+                    }
+                    opened => Ok(opened?),
+                },
+                Err(reason) => Err(reason.into()),
+            })
+        })
     }
 
     /// Returns the rows of an episode. If they are not sound, reports that and returns `None`.
@@ -428,11 +418,7 @@ impl Container for Lerobot {
     }
 
     fn memory_usage(&self) -> usize {
-        size_of::<Self>()
-            + self.info.memory_usage()
-            + self.episodes.memory_usage()
-            + parts::memory(&self.info) as usize
-            + self.tables.memory_usage()
+        size_of::<Self>() + self.info.memory_usage() + self.episodes.memory_usage() + parts::memory(&self.info) as usize
     }
 
     fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
@@ -468,14 +454,14 @@ impl Container for Lerobot {
 
     fn item_info(&self, reader: &ReadContext, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
         match Node::unpack(node) {
-            Some(Node { part, .. }) if self.is_table(node) => {
+            Some(Node { part, .. }) if self.is_table(reader, node) => {
                 Ok(Some(super::tables::item_info(&*self.table(reader, part)?)))
             }
             _ => Ok(self.array(reader, node)?.map(ItemInfo::from)),
         }
     }
 
-    fn is_table(&self, node: NodeId) -> bool {
+    fn is_table(&self, _: &ReadContext, node: NodeId) -> bool {
         Node::unpack(node).is_some_and(|node| matches!(node.part, Part::EpisodesTable | Part::StepsTable))
     }
 }
@@ -493,8 +479,8 @@ impl Lerobot {
     /// Returns a table, by its part.
     fn table(&self, reader: &ReadContext, part: Part) -> Result<Arc<Parquet>, Fault> {
         match part {
-            Part::EpisodesTable => self.tables.get(reader, 0, |memory| self.episodes_table(reader, memory)),
-            _ => self.tables.get(reader, 1, |memory| self.steps_table(reader, memory)),
+            Part::EpisodesTable => laid_out(reader, 0, |memory| self.episodes_table(reader, memory)),
+            _ => laid_out(reader, 1, |memory| self.steps_table(reader, memory)),
         }
     }
 }

@@ -4,10 +4,11 @@
 use std::{
     cell::{Cell, RefCell},
     io,
+    sync::Arc,
 };
 
 use crate::{
-    cache::{Alone, Cache, Reservation, TooMuch, refused_memory},
+    cache::{Alone, Cache, Key, Reservation, TooMuch, refused_memory},
     format::FormatError,
     source::{Memory, SourceError, Wait},
     view::{Fault, ReadContext},
@@ -126,6 +127,36 @@ pub(super) fn with_memory<'a, T>(
     mut work: impl FnMut(WorkingMemory<'a>) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     cache.in_steps(|fault: &Fault| fault.error.refused_memory(), || work(WorkingMemory::new(cache)))
+}
+
+/// A file that a container shows parts of, or why it cannot be used.
+pub(super) type Opened<T> = Result<Arc<T>, Arc<str>>;
+
+/// Returns what `open` made of another file of the container, which is opened once while it is in use. It keeps the file
+/// open.
+///
+/// # Errors
+/// Those of `open`, and `WouldBlock` for a caller that does not wait.
+pub(super) fn open_once<T: Send + Sync + 'static>(
+    reader: &ReadContext,
+    key: Key,
+    open: impl FnOnce() -> Result<Result<(T, Reservation), Arc<str>>, Fault>,
+) -> Result<Opened<T>, Fault> {
+    let cache = &reader.cache;
+    if let Some(known) = cache.parsed(key) {
+        return Ok(Ok(known));
+    }
+    if let Some(reason) = cache.parsed::<Arc<str>>(key) {
+        return Ok(Err((*reason).clone()));
+    }
+    reader.may_work()?;
+    Ok(match open()? {
+        Ok((value, room)) => Ok(cache.keep_open(key, value, room)),
+        Err(reason) => {
+            let room = cache.hold(reason.len() as u64);
+            Err((*cache.keep_parsed(key, reason, room)).clone())
+        }
+    })
 }
 
 /// Returns the refusal as a read error.

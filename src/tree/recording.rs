@@ -16,19 +16,17 @@ mod pictures;
 mod table;
 mod totals;
 
-use std::{collections::HashMap, num::NonZeroUsize, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
-use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use super::{
     overview::Overview,
     paths::{self, Builder, NodeIndex, Paths},
-    tables::LaidOut,
 };
 use crate::{
-    cache::{BlockError, Key, Tag, nonzero},
+    cache::{BlockError, Key, Tag},
     escape,
     format::{
         FormatError, PartError,
@@ -40,15 +38,15 @@ use crate::{
 };
 use batch::{Plan, Slot};
 pub(super) use chunks::decoded;
-use files::{FileOf, Files};
+use files::FileOf;
 use order::Order;
 use pictures::Kind;
 
 /// Most bytes that a topic may weigh if its decoded files are listed.
 const LIGHT: u64 = 64 << 20;
 
-/// Topics whose names of files are remembered.
-const FILES: usize = 16;
+/// Tag of the names of a topic's files in the cache, by its folder.
+const FILES: Tag = Tag::Parsed(0);
 
 /// Names of folders that are reserved below `topics`.
 const RESERVED: [&str; 3] = [".raw", ".shardfs", "images"];
@@ -208,8 +206,6 @@ pub(super) struct Tree<R: Recorded> {
     /// The number of the folder of messages at each place below `topics`, and the place of each number.
     at: HashMap<NodeIndex, u32>,
     places: Vec<NodeIndex>,
-    files: Mutex<LruCache<u32, Arc<Files>>>,
-    tables: LaidOut,
     memory_usage: usize,
 }
 
@@ -240,8 +236,7 @@ pub(super) fn open<R: Recorded>(
         + schemas.values().sum::<usize>();
     let (orders, suffixes) = (Mutex::default(), Mutex::default());
     let core = Arc::new(Core { recording, layout, has_heads, decoders, plans, orders, suffixes });
-    let files = Mutex::new(LruCache::new(NonZeroUsize::new(FILES).unwrap_or(nonzero(1))));
-    Ok(Tree { core, own, topics, at, places, files, tables: LaidOut::default(), memory_usage })
+    Ok(Tree { core, own, topics, at, places, memory_usage })
 }
 
 impl Shown {

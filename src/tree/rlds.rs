@@ -17,7 +17,6 @@ use std::{
     },
 };
 
-use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::{
@@ -25,7 +24,7 @@ use super::{
     Timeline, WorkingMemory, describe as description, names, overview::Contents, paths::Kind, tables,
 };
 use crate::{
-    cache::{Buffer, nonzero},
+    cache::{Buffer, Key, Tag},
     format::{
         Class, FormatError,
         rlds::{self, Features, Info},
@@ -38,11 +37,7 @@ use crate::{
     },
 };
 use record::{Candidate, File, Record};
-use shards::Shards;
 
-/// Most records whose files are remembered, and most bytes that they take together. The newest is always kept.
-const RECORDS: usize = 64;
-const RECORDS_MEMORY: usize = 32 << 20;
 /// The hidden folder of whole records.
 const RAW: &str = ".raw";
 /// The suffix of a record as it is stored.
@@ -116,8 +111,6 @@ enum Shape {
 /// A data set or a lone file.
 pub(super) struct Rlds {
     shape: Shape,
-    shards: Shards,
-    records: Mutex<LruCache<(u32, u64), Arc<Record>>>,
     new_warnings: Mutex<Vec<Notice>>,
     has_warnings: AtomicBool,
     memory: usize,
@@ -127,13 +120,21 @@ impl Rlds {
     fn new(shape: Shape, memory: usize) -> Self {
         Self {
             shape,
-            shards: Shards::default(),
-            records: Mutex::new(LruCache::new(nonzero(RECORDS))),
             new_warnings: Mutex::default(),
             has_warnings: AtomicBool::new(false),
             memory: size_of::<Self>() + memory,
         }
     }
+}
+
+/// Returns the number of a record in the container.
+fn number_of(split: u32, record: u64) -> u64 {
+    u64::from(split) << 40 | record
+}
+
+/// Returns the key of a record that was looked into.
+fn record_key(reader: &ReadContext, split: u32, record: u64) -> Key {
+    Key::new(reader.container, Tag::Parsed(1), number_of(split, record), 0)
 }
 
 /// Fails if a folder with `features.json` is not a data set that can be shown.
@@ -210,7 +211,7 @@ impl Rlds {
     /// damaged rest counts as one record.
     fn count(&self, reader: &ReadContext, split: u32) -> Result<u64, Fault> {
         match &self.shape {
-            Shape::Lone { .. } => Ok(match self.shards.own(reader)? {
+            Shape::Lone { .. } => Ok(match shards::own(reader)? {
                 Ok(shard) => shard.index.count() + u64::from(shard.index.broken().is_some()),
                 Err(_) => 0,
             }),
@@ -233,7 +234,7 @@ impl Rlds {
     /// Returns where a record is, or why it cannot be found. Reports problems of its shard.
     fn find(&self, reader: &ReadContext, split: u32, record: u64) -> Result<record::Found, Fault> {
         let Shape::Set { info, files, .. } = &self.shape else {
-            return Ok(self.shards.own(reader)?.and_then(|shard| record::find(&shard, record)));
+            return Ok(shards::own(reader)?.and_then(|shard| record::find(&shard, record)));
         };
         let found = info.splits.get(split as usize).and_then(|split| Some((split, split.place(record)?)));
         let (Some((stored, (shard, within))), Some(files)) = (found, files) else {
@@ -241,7 +242,7 @@ impl Rlds {
         };
         let name = stored.shard_name(&info.name, shard);
         let number = u64::from(split) << 32 | u64::from(shard);
-        let found = self.shards.named(reader, &**files, &name, number)?;
+        let found = shards::named(reader, &**files, &name, number)?;
         if let Ok(shard_file) = &found {
             let (has, says) = (shard_file.index.count(), stored.records_of(shard));
             if has > says && within == 0 {
@@ -263,13 +264,14 @@ impl Rlds {
 
     /// Returns the files of a record, which are remembered for a while.
     fn record(&self, reader: &ReadContext, split: u32, record: u64) -> Result<Arc<Record>, Fault> {
-        if let Some(known) = self.records.lock().get(&(split, record)) {
-            return Ok(known.clone());
+        let key = record_key(reader, split, record);
+        if let Some(known) = reader.cache.parsed(key) {
+            return Ok(known);
         }
         reader.may_work()?;
         let found = self.find(reader, split, record)?;
-        let number = u64::from(split) << 40 | record;
-        let made = Arc::new(record::open(reader, &found, number, |files| match &self.shape {
+        let number = number_of(split, record);
+        let (made, room) = record::open(reader, &found, number, |files| match &self.shape {
             Shape::Lone { .. } => lone::fill(files),
             Shape::Set { info, features, .. } => {
                 let Some(stored) = info.splits.get(split as usize) else { return Ok(()) };
@@ -277,19 +279,11 @@ impl Rlds {
                 let name = stored.shard_name(&info.name, shard);
                 leaves::fill(files, features, &leaves::Place { split: &stored.name, record, shard: &name, in_shard })
             }
-        })?);
+        })?;
         for message in &made.notes {
             self.note(Node::of(Part::Record, split, record, 0), message.clone());
         }
-        let mut records = self.records.lock();
-        records.put((split, record), made.clone());
-        let mut taken: usize = records.iter().map(|(_, record)| record.memory_usage()).sum();
-        while taken > RECORDS_MEMORY && records.len() > 1 {
-            let Some((_, oldest)) = records.pop_lru() else { break };
-            taken -= oldest.memory_usage();
-        }
-        drop(records);
-        Ok(made)
+        Ok(reader.cache.keep_parsed(key, made, room))
     }
 
     /// Returns the file of a node in a record's folder.
@@ -308,7 +302,7 @@ impl Rlds {
 
     /// Returns the table of an episode's steps.
     fn table(&self, reader: &ReadContext, node: Node, record: &Record) -> Result<Arc<Parquet>, Fault> {
-        record.table.get(reader, 0, |memory| {
+        tables::laid_out(reader, number_of(node.split, node.record), |memory| {
             let mut names = tables::ColumnNames::default();
             let mut columns = Vec::new();
             for candidate in &record.columns {
@@ -606,9 +600,9 @@ impl Container for Rlds {
         }
     }
 
-    fn is_table(&self, node: NodeId) -> bool {
+    fn is_table(&self, reader: &ReadContext, node: NodeId) -> bool {
         let Some(node) = Node::unpack(node).filter(|node| node.part == Part::Record) else { return false };
-        let known = self.records.lock().peek(&(node.split, node.record)).cloned();
+        let known = reader.cache.parsed::<Record>(record_key(reader, node.split, node.record));
         known.is_some_and(|record| match record.paths.kind(node.item) {
             Some(Kind::File(file)) => matches!(record.files.get(file as usize), Some(File::Table)),
             _ => false,

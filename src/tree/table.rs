@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use super::{
     Child, Container, ItemInfo, NodeId, NodeKind, Overview, Timeline, WorkingMemory, describe, overview,
     paths::{self, Builder, Kind, Paths},
-    tables::{self, LaidOut},
+    tables,
 };
 use crate::{
     cache::Buffer,
@@ -224,9 +224,8 @@ pub(super) struct Table<C: Content> {
     paths: Paths<Entry<C::File>>,
     content: C,
     memory_usage: usize,
-    /// The nodes of the tables, and the tables that were laid out.
+    /// The nodes of the tables.
     tables: Vec<paths::NodeIndex>,
-    laid_out: LaidOut,
 }
 
 impl<C: Content> Table<C> {
@@ -239,7 +238,7 @@ impl<C: Content> Table<C> {
             .collect();
         let paths = builder.finish();
         let memory_usage = paths.memory_usage() + content.memory_usage();
-        Self { paths, content, memory_usage, tables, laid_out: LaidOut::default() }
+        Self { paths, content, memory_usage, tables }
     }
 
     /// Returns what the format adds to the paths, for containers that show parts of this one.
@@ -256,7 +255,7 @@ impl<C: Content> Table<C> {
     }
 
     fn table(&self, reader: &ReadContext, number: u32) -> Result<Arc<Parquet>, Fault> {
-        self.laid_out.get(reader, number.into(), |memory| self.content.table(reader, number, memory))
+        tables::laid_out(reader, number.into(), |memory| self.content.table(reader, number, memory))
     }
 
     /// Returns what a file of the table shows; `None` for folders, pictures and `container.json`.
@@ -419,7 +418,7 @@ impl<C: Content> Container for Table<C> {
         self.content.has_groups()
     }
 
-    fn is_table(&self, node: NodeId) -> bool {
+    fn is_table(&self, _: &ReadContext, node: NodeId) -> bool {
         self.table_of(node).is_some()
     }
 
@@ -441,7 +440,7 @@ impl<C: Content> Container for Table<C> {
     }
 
     fn memory_usage(&self) -> usize {
-        self.memory_usage + self.laid_out.memory_usage()
+        self.memory_usage
     }
 
     fn warnings(&self) -> &[String] {

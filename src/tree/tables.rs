@@ -4,8 +4,6 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use lru::LruCache;
-use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -15,7 +13,7 @@ use super::{
     names,
 };
 use crate::{
-    cache::{Reservation, nonzero},
+    cache::{Key, Tag},
     format::DType,
     limits,
     view::{
@@ -29,9 +27,6 @@ pub(super) const SUFFIX: &str = ".parquet";
 
 /// Bytes of memory that a column of a table takes, in addition to several times its texts.
 pub(super) const COLUMN_MEMORY: u64 = 2048;
-
-/// Most tables of a container that stay laid out.
-const TABLES: usize = 1024;
 
 /// Description of a table in `container.json`.
 #[derive(Debug, Clone, Serialize)]
@@ -134,57 +129,27 @@ pub(super) fn slots(dtype: DType, shape: &[u64]) -> Result<Option<u64>, String> 
     }
 }
 
-/// A table with the memory that it takes.
-type Kept = (Arc<Parquet>, Reservation);
-
-/// The tables of a container that were laid out. If there are very many, only the most recently used are kept.
-#[derive(Debug)]
-pub(super) struct LaidOut {
-    tables: Mutex<LruCache<u64, Kept>>,
-}
-
-impl Default for LaidOut {
-    fn default() -> Self {
-        Self { tables: Mutex::new(LruCache::new(nonzero(TABLES))) }
-    }
-}
-
-impl LaidOut {
-    /// Returns the table with a number. If it is not laid out yet, `make` lays it out.
-    ///
-    /// # Errors
-    /// Those of `make`; `WouldBlock` if it would have to be laid out for a caller that does not wait.
-    pub(super) fn get(
-        &self,
-        reader: &ReadContext,
-        number: u64,
-        mut make: impl FnMut(&WorkingMemory<'_>) -> Result<Parquet, Fault>,
-    ) -> Result<Arc<Parquet>, Fault> {
-        if let Some(known) = self.known(number) {
-            return Ok(known);
-        }
+/// Returns the table with a number. If it is not laid out yet, `make` lays it out.
+///
+/// # Errors
+/// Those of `make`; `WouldBlock` if it would have to be laid out for a caller that does not wait.
+pub(super) fn laid_out(
+    reader: &ReadContext,
+    number: u64,
+    mut make: impl FnMut(&WorkingMemory<'_>) -> Result<Parquet, Fault>,
+) -> Result<Arc<Parquet>, Fault> {
+    reader.cache.parsed_or_make(Key::new(reader.container, Tag::Table, number, 0), || {
         reader.may_work()?;
-        // Without a lock, because lengths and keys may have to be read from blocks. If two threads do it at once, the
-        // first result is kept.
-        let (made, room) = with_memory(&reader.cache, |memory| {
+        // Without a lock, because lengths and keys may have to be read from blocks. If two threads do it at once,
+        // the first result is kept.
+        with_memory(&reader.cache, |memory| {
             memory.hold();
             let made = make(&memory)?;
             let usage = made.memory_usage() as u64;
             let room = memory.keep(usage)?;
             Ok((made, room))
-        })?;
-        Ok(self.tables.lock().get_or_insert(number, || (Arc::new(made), room)).0.clone())
-    }
-
-    /// Returns the table with a number, if it was laid out.
-    fn known(&self, number: u64) -> Option<Arc<Parquet>> {
-        Some(self.tables.lock().get(&number)?.0.clone())
-    }
-
-    /// Returns the bytes of memory that they take.
-    pub(super) fn memory_usage(&self) -> usize {
-        self.tables.lock().iter().map(|(_, (table, _))| table.memory_usage()).sum()
-    }
+        })
+    })
 }
 
 /// Returns the description of a table as an item: its rows and columns.

@@ -3,16 +3,18 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
-use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::{Node, ROOT, Vfs, container_id::ContainerId, source_tree::SourceEntry};
 use crate::{
-    cache::nonzero,
+    cache::{Cache, Key},
     limits,
     store::{Changes, DirEvent, Kind, Store},
     tree,
@@ -21,41 +23,34 @@ use crate::{
 /// What the kernel has to forget. This is the only queue, for requests that find something out of date and for decoders
 /// that find damage after bytes were served. Each entry wakes the thread that notifies the kernel.
 pub(super) struct Invalidations {
-    queue: Mutex<Queue>,
+    queue: Mutex<Vec<Stale>>,
     store: Arc<dyn Store>,
-}
-
-/// Waiting entries, and containers that have changed and of which the kernel was notified.
-struct Queue {
-    stale: Vec<Stale>,
-    gone: LruCache<u128, ()>,
+    /// Knows the containers that have changed and of which the kernel was notified.
+    cache: Arc<Cache>,
 }
 
 impl Invalidations {
-    pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { queue: Mutex::new(Queue { stale: Vec::new(), gone: LruCache::new(nonzero(GONE)) }), store }
+    pub(super) fn new(store: Arc<dyn Store>, cache: Arc<Cache>) -> Self {
+        Self { queue: Mutex::default(), store, cache }
     }
 
     pub(super) fn push(&self, stale: Stale) {
-        self.queue.lock().stale.push(stale);
+        self.queue.lock().push(stale);
         self.store.wake();
     }
 
     /// Adds a container that has changed, unless it was added before: a state never comes back.
     fn push_gone(&self, id: &Arc<ContainerId>) {
-        let is_new = self.queue.lock().gone.put(id.number, ()).is_none();
-        if is_new {
+        let is_known = self.cache.parsed_default::<AtomicBool>(Key::named("gone", &id.number.to_le_bytes()), 0);
+        if !is_known.swap(true, Relaxed) {
             self.push(Stale::Container(id.clone()));
         }
     }
 
     fn take(&self) -> Vec<Stale> {
-        std::mem::take(&mut self.queue.lock().stale)
+        std::mem::take(&mut *self.queue.lock())
     }
 }
-
-/// Most changed containers that are remembered.
-const GONE: usize = 1024;
 
 /// What turned out to be out of date while a request was answered.
 #[derive(Debug)]

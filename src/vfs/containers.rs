@@ -1,7 +1,7 @@
 //! Open containers: an LRU, so that a folder of 100,000 of them does not need as many maps and descriptors.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,7 +10,7 @@ use std::{
 };
 
 use lru::LruCache;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::{
     Error,
@@ -24,6 +24,7 @@ use super::{
 use crate::{
     cache::{Cache, Reservation, nonzero, trim_heap},
     limits,
+    single_flight::SingleFlight,
     source::Source,
     store::{File, Store, Watch},
     tree,
@@ -33,9 +34,6 @@ use crate::{
 
 /// Freed bytes in small pieces from which the heap is trimmed, because it would keep them.
 const WORTH_TRIMMING: usize = 4 << 20;
-
-/// How often a thread that waits for an opening checks whether its reader still waits.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// Next number in the cache, which several volumes may share: of a folder that is opened, or of all containers of a volume.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -71,7 +69,7 @@ pub(super) struct Counters {
 struct State {
     open: LruCache<Arc<ContainerId>, Open>,
     /// Containers that are being opened, each by one thread.
-    opening: HashMap<Arc<ContainerId>, Arc<Opening>>,
+    opening: HashMap<Arc<ContainerId>, Arc<SingleFlight<Result<Arc<Opened>, Error>>>>,
     /// Bytes of memory that the open ones take, about, and after how many openings they are added up again: they grow
     /// while they are used, and adding all up at each opening would take the square of their number.
     weight: usize,
@@ -95,41 +93,12 @@ impl State {
     }
 }
 
-/// An opening of a container under way, for which others may wait.
-#[derive(Default)]
-struct Opening {
-    done: Mutex<Option<Result<Arc<Opened>, Error>>>,
-    moved: Condvar,
-}
-
-impl Opening {
-    fn finish(&self, result: Result<Arc<Opened>, Error>) {
-        self.done.lock().get_or_insert(result);
-        self.moved.notify_all();
-    }
-
-    /// Waits for the end. Returns `None` if this thread's reader was killed.
-    fn wait(&self) -> Option<Result<Arc<Opened>, Error>> {
-        let mut done = self.done.lock();
-        while done.is_none() && wanted::check().is_ok() {
-            self.moved.wait_for(&mut done, LOOK);
-        }
-        done.clone()
-    }
-}
-
-/// On drop, ends an opening (even one that panicked) and wakes the threads that wait for it.
-struct Ending<'a> {
-    containers: &'a Containers,
-    id: &'a Arc<ContainerId>,
-    opening: Arc<Opening>,
-}
+/// Ends an opening on drop, even one that panicked.
+struct Ending<'a>(&'a Containers, &'a Arc<ContainerId>);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        self.containers.state.lock().opening.remove(self.id);
-        let panicked = std::io::Error::other("opening it failed by a fault of shardfs itself");
-        self.opening.finish(Err(Error::os(&panicked, "open", self.id.shown())));
+        self.0.state.lock().opening.remove(self.1);
     }
 }
 
@@ -180,8 +149,9 @@ impl Containers {
     fn note_closed(&self, closed: &Open) {
         self.counters.closed.fetch_add(1, Relaxed);
         let number = closed.opened.reader.container;
-        if number & FOLDER != 0 {
-            self.cache.forget(number);
+        match number & FOLDER {
+            0 => self.cache.forget_values(number),
+            _ => self.cache.forget(number),
         }
     }
 
@@ -230,38 +200,22 @@ impl Containers {
         if let Some(opened) = self.get(id)? {
             return Ok(opened);
         }
-        let opening = loop {
-            let mut state = self.state.lock();
-            let opened = state.get(id);
-            if let Some(opened) = opened {
-                drop(state);
-                return match opened.reader.source.check_known() {
-                    Ok(()) => Ok(opened),
-                    Err(_) => {
-                        self.close(id);
-                        Err(Error::stale(id.shown()))
-                    }
-                };
+        let mut state = self.state.lock();
+        if let Some(opened) = state.get(id) {
+            // It was opened just now.
+            return Ok(opened);
+        }
+        let opening = state.opening.entry(id.clone()).or_default().clone();
+        drop(state);
+        let wants = || wanted::check().map_err(|error| Error::os(&error, "open", id.shown()));
+        opening.get_or_try_init_while(wants, || {
+            let _ending = Ending(self, id);
+            match self.open_now(id, siblings()) {
+                // The reader of this thread was killed; those of others were not.
+                Err(error) if error.errno() == libc::EINTR => Err(error),
+                done => Ok(done),
             }
-            match state.opening.entry(id.clone()) {
-                Entry::Occupied(entry) => {
-                    let opening = entry.get().clone();
-                    drop(state);
-                    match opening.wait() {
-                        // The reader of the thread that opened it was killed; this thread's reader was not.
-                        Some(Err(error)) if error.errno() == libc::EINTR => {}
-                        Some(done) => return done,
-                        None => {}
-                    }
-                    wanted::check().map_err(|error| Error::os(&error, "open", id.shown()))?;
-                }
-                Entry::Vacant(entry) => break entry.insert(Arc::default()).clone(),
-            }
-        };
-        let ending = Ending { containers: self, id, opening };
-        let result = self.open_now(id, siblings());
-        ending.opening.finish(result.clone());
-        result
+        })?
     }
 
     /// Opens a container on the spot, if its file can be opened and read as far as necessary without waiting for a disk

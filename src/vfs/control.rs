@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{Problem, Vfs};
 use crate::{
-    cache::Spill,
+    cache::DiskTier,
     disk::Disk,
     view::{Bytes, json::document},
 };
@@ -162,7 +162,7 @@ fn stats(vfs: &Vfs) -> Value {
             "memory_file_bytes": file_bytes,
             "memory_files_finished": count(&counters.files_finished),
         },
-        "spill": cache.spill().map(|spill| {
+        "spill": cache.disk_tier().map(|spill| {
             let disk = spill.disk();
             let mut counters = disk_counters(disk);
             counters["size"] = disk.limits().size.into();
@@ -176,7 +176,7 @@ fn stats(vfs: &Vfs) -> Value {
 
 /// Notes that the disk cache had damaged blobs, whose blocks were decoded again.
 fn note_damage_on_disk(vfs: &Vfs) {
-    let Some(disk) = vfs.cache().spill().map(Spill::disk) else { return };
+    let Some(disk) = vfs.cache().disk_tier().map(DiskTier::disk) else { return };
     if disk.counters().corrupt.load(Relaxed) > 0 {
         let message = "blobs of the cache on disk were damaged, removed, and decoded again; is the disk failing?";
         vfs.problems.note(Problem::of(disk.path(), message.into()));

@@ -2,7 +2,6 @@
 
 use std::{collections::HashMap, ffi::OsStr, hash::BuildHasherDefault, io, ops::ControlFlow, path::Path, sync::Arc};
 
-use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::{
@@ -12,11 +11,11 @@ use super::{
     problems::{Problem, Problems},
 };
 use crate::{
-    cache::{Cache, TooMuch, nonzero, refused_memory},
+    cache::{Cache, Key, TooMuch, refused_memory},
     format::{Class, FormatError},
     limits, parallel,
     source::{Source, SourceError, Sparing, Unlimited},
-    store::{File, FilePath, Kind, Stat, Store, Version, unveiled::is_within},
+    store::{File, FilePath, Kind, Stat, Store, unveiled::is_within},
     tree::{self, Detected, Format, Formats, WorkingMemory},
     wanted,
 };
@@ -32,12 +31,6 @@ const TOGETHER: usize = 16;
 
 /// Bytes of their paths; of longer ones only their folder is looked at.
 const WATCHED_PATHS: usize = 256 << 10;
-
-/// Folders without markers that are remembered: 100 KiB.
-const PLAIN: usize = 4096;
-
-/// Containers whose list of other files is remembered.
-const LISTS: usize = 64;
 
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,11 +125,7 @@ pub(super) struct Detection {
     /// Whether SOURCE is one file, which has to be a container.
     is_alone: bool,
     verdicts: Mutex<Verdicts>,
-    /// Folders in which no marker can be while they are in the same state.
-    plain: Mutex<LruCache<u64, ()>>,
-    /// What containers with other files name.
-    others: Mutex<LruCache<Version, Arc<Watched>>>,
-    /// For memory that is needed to look into a file.
+    /// For memory that is needed to look into a file, and for what containers with other files name.
     cache: Arc<Cache>,
 }
 
@@ -163,16 +152,7 @@ impl Watched {
 impl Detection {
     pub(super) fn new(key: NumberKey, formats: Formats, is_alone: bool, cache: Arc<Cache>) -> Self {
         let (formats, folders) = formats.iter().copied().partition(|format| format.markers.is_empty());
-        Self {
-            key,
-            formats,
-            folders,
-            is_alone,
-            verdicts: Mutex::default(),
-            plain: Mutex::new(LruCache::new(nonzero(PLAIN))),
-            others: Mutex::new(LruCache::new(nonzero(LISTS))),
-            cache,
-        }
+        Self { key, formats, folders, is_alone, verdicts: Mutex::default(), cache }
     }
 
     /// What a file in this state is; `None` where it is in another state by now.
@@ -283,7 +263,9 @@ impl Detection {
         problems: &Problems,
     ) -> Result<Option<FoundFolder>, Error> {
         let state = self.key.hash(&[&path.parts()[0], b"/", &path.parts()[1], b"/", &stat.version.to_bytes()]);
-        if self.plain.lock().get(&state).is_some() {
+        // A folder in which no marker can be while it is in the same state.
+        let plain = Key::named("plain folder", &state.to_le_bytes());
+        if self.cache.parsed::<()>(plain).is_some() {
             return Ok(None);
         }
         let mut folder: Option<Arc<Path>> = None;
@@ -314,7 +296,7 @@ impl Detection {
         }
         // A folder can change twice within one tick of the clock.
         if is_plain && !stat.version.is_recent() {
-            self.plain.lock().put(state, ());
+            self.cache.parsed_default::<()>(plain, 0);
         }
         Ok(None)
     }
@@ -463,7 +445,7 @@ impl Detection {
         });
         Ok(Look::Known(match looked {
             Ok((Detected::Container(format), Some(others))) => {
-                self.others.lock().put(stat.version, others);
+                self.keep_others(stat, others);
                 Known::WithOthers(format)
             }
             Ok((Detected::Container(format), _)) => Known::Container(format),
@@ -541,24 +523,30 @@ impl Detection {
         Ok(Some(if known == Known::Refused { Verdict::Plain } else { Verdict::Container(format, state) }))
     }
 
+    fn key_of_others(&self, stat: &Stat) -> Key {
+        let name = [&self.key.hash(&[]).to_le_bytes()[..], &stat.version.to_bytes()].concat();
+        Key::named("others", &name)
+    }
+
+    /// Remembers what a container with other files names.
+    fn keep_others(&self, stat: &Stat, others: Arc<Watched>) -> Arc<Watched> {
+        let usage = others.paths.iter().map(|path| size_of_val(path) + path.len()).sum::<usize>();
+        self.cache.keep_shared(self.key_of_others(stat), others, self.cache.hold(usage as u64))
+    }
+
     /// The state that the other files are in which a container shows: another number when any of them comes, goes, or
     /// is written to.
     ///
     /// # Errors
     /// What comes back: memory that there is not now, a reader that was killed.
     fn state_of_others(&self, store: &dyn Store, path: &FilePath, stat: &Stat, format: &Format) -> io::Result<u64> {
-        let known = self.others.lock().get(&stat.version).cloned();
-        let others = match known {
+        let others = match self.cache.parsed(self.key_of_others(stat)) {
             Some(known) => known,
             None => {
                 let opened = store.open(&path.to_path_buf()).ok().filter(|file| file.version() == stat.version);
                 match opened.map(|file| self.others_of(format, &*file.into_source())) {
                     Some(Err(SourceError::Io(error))) if is_shortage(&error) => return Err(error),
-                    Some(Ok(others)) => {
-                        let others = others.unwrap_or_default();
-                        self.others.lock().put(stat.version, others.clone());
-                        others
-                    }
+                    Some(Ok(others)) => self.keep_others(stat, others.unwrap_or_default()),
                     // It is looked at again the next time.
                     _ => Arc::default(),
                 }

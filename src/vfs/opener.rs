@@ -15,7 +15,7 @@ use super::{
     containers::Containers,
     number_key::NumberKey,
     opened::Opened,
-    siblings::{Digests, Siblings},
+    siblings::Siblings,
     source_tree::{SourceEntry, SourceTree},
 };
 use crate::{source::Wait, tree};
@@ -42,7 +42,6 @@ const STEPS: usize = 2;
 pub(super) struct Opener {
     source: Arc<SourceTree>,
     containers: Arc<Containers>,
-    digests: Arc<Digests>,
     key: NumberKey,
     walks: Mutex<Walks>,
     /// Each thread that opens ahead holds a clone.
@@ -52,14 +51,7 @@ pub(super) struct Opener {
 impl Opener {
     pub(super) fn new(source: Arc<SourceTree>, containers: Arc<Containers>, key: NumberKey) -> Arc<Self> {
         let walks = Walks { most: (containers.most() / PART).min(MOST), walks: VecDeque::new() };
-        Arc::new(Self {
-            source,
-            containers,
-            digests: Arc::default(),
-            key,
-            walks: Mutex::new(walks),
-            threads: Arc::default(),
-        })
+        Arc::new(Self { source, containers, key, walks: Mutex::new(walks), threads: Arc::default() })
     }
 
     /// The container, opened if it is not, for a request that waits for no more than `wait`.
@@ -98,7 +90,6 @@ impl Opener {
             store: self.source.store().clone(),
             folders: self.source.folders.clone(),
             containers: Arc::downgrade(&self.containers),
-            digests: self.digests.clone(),
             key: self.key,
         })
     }

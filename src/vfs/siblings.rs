@@ -9,8 +9,6 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use lru::LruCache;
-use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -21,7 +19,7 @@ use super::{
     number_key::NumberKey,
 };
 use crate::{
-    cache::{BlockError, Cache, nonzero, refused_memory},
+    cache::{BlockError, Cache, Key, refused_memory},
     format::PartError,
     limits,
     single_flight::SingleFlight,
@@ -34,9 +32,6 @@ use crate::{
 /// Chunks of a remote store that are opened at once.
 const TOGETHER: usize = 16;
 
-/// Most files whose SHA-256 is remembered.
-const DIGESTS: usize = 1 << 14;
-
 /// Finds the containers that one container shows parts of, in its folder.
 pub(super) struct Siblings {
     pub(super) container: Arc<ContainerId>,
@@ -45,7 +40,6 @@ pub(super) struct Siblings {
     pub(super) folders: Arc<FolderStates>,
     /// The open containers, which own this.
     pub(super) containers: Weak<Containers>,
-    pub(super) digests: Arc<Digests>,
     pub(super) key: NumberKey,
 }
 
@@ -136,7 +130,21 @@ impl tree::Siblings for Siblings {
     }
 
     fn sha256(&self, part: &dyn OpenPart) -> Result<[u8; 32], SourceError> {
-        self.digests.of(part)
+        let containers = self.containers.upgrade().ok_or(SourceError::Changed)?;
+        let name = [&self.key.hash(&[]).to_le_bytes()[..], &part.state().to_bytes()].concat();
+        let digest = containers.cache().parsed_default::<SingleFlight<[u8; 32]>>(Key::named("sha256", &name), 0);
+        // Other threads that need it wait for the one that computes it.
+        digest.get_or_try_init(|| {
+            let source = &*part.context().source;
+            let (mut hash, mut at) = (Sha256::new(), 0);
+            while at < source.len() {
+                wanted::check()?;
+                let piece = source.read(at..source.len().min(at + limits::PIECE as u64))?;
+                hash.update(&piece);
+                at += piece.len() as u64;
+            }
+            Ok(hash.finalize().into())
+        })
     }
 
     fn opened_at_once(&self) -> usize {
@@ -187,37 +195,5 @@ fn refused(error: NotThere) -> BlockError {
     match error {
         NotThere::Source(error) => error.into(),
         error => BlockError::Refused(error.to_string()),
-    }
-}
-
-/// A digest, once it is computed.
-type Slot = Arc<SingleFlight<[u8; 32]>>;
-
-/// SHA-256 of whole files, each computed once.
-pub(super) struct Digests {
-    known: Mutex<LruCache<Version, Slot>>,
-}
-
-impl Default for Digests {
-    fn default() -> Self {
-        Self { known: Mutex::new(LruCache::new(nonzero(DIGESTS))) }
-    }
-}
-
-impl Digests {
-    /// Returns the digest of an opened file. Other threads that need it wait for the one that computes it.
-    fn of(&self, part: &dyn OpenPart) -> Result<[u8; 32], SourceError> {
-        let slot = self.known.lock().get_or_insert(part.state(), Default::default).clone();
-        slot.get_or_try_init(|| {
-            let source = &*part.context().source;
-            let (mut hash, mut at) = (Sha256::new(), 0);
-            while at < source.len() {
-                wanted::check()?;
-                let piece = source.read(at..source.len().min(at + limits::PIECE as u64))?;
-                hash.update(&piece);
-                at += piece.len() as u64;
-            }
-            Ok(hash.finalize().into())
-        })
     }
 }

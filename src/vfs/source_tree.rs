@@ -4,11 +4,11 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     ops::ControlFlow,
-    path::{Path, PathBuf},
+    os::unix::ffi::OsStrExt,
+    path::Path,
     sync::Arc,
 };
 
-use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::{
@@ -20,14 +20,11 @@ use super::{
     problems::Problems,
 };
 use crate::{
-    cache::{Cache, nonzero},
-    limits, parallel,
+    cache::{Cache, Key},
+    parallel,
     store::{File, FilePath, Folder, Kind, Names, Stat, Store, Version},
     tree::Formats,
 };
-
-/// Most folders whose listing is remembered, so that one listing in several calls stays consistent.
-const LISTINGS: usize = 64;
 
 /// Bytes that a name takes in addition to its own.
 const NAME: usize = size_of::<OsString>() + 16;
@@ -72,7 +69,8 @@ pub(super) struct SourceTree {
     detection: Detection,
     /// What was read of folders that are containers.
     pub(super) folders: Arc<FolderStates>,
-    listings: Mutex<Listings>,
+    /// Has the names of listed folders.
+    cache: Arc<Cache>,
     /// The last file that was looked into. Usually it is opened next.
     looked_into: Mutex<Option<Arc<dyn File>>>,
 }
@@ -87,9 +85,9 @@ impl SourceTree {
         problems: Arc<Problems>,
         cache: Arc<Cache>,
     ) -> Self {
-        let detection = Detection::new(key, formats, is_alone, cache);
+        let detection = Detection::new(key, formats, is_alone, cache.clone());
         let folders = FolderStates::new(store.clone());
-        Self { store, key, problems, detection, folders, listings: Mutex::default(), looked_into: Mutex::default() }
+        Self { store, key, problems, detection, folders, cache, looked_into: Mutex::default() }
     }
 
     pub(super) fn store(&self) -> &Arc<dyn Store> {
@@ -278,20 +276,29 @@ impl SourceTree {
     pub(super) fn names(&self, path: &Path, opened: &dyn Folder, from_start: bool) -> Result<Arc<dyn Names>, Error> {
         let failed = |e: io::Error| self.problems.failed(&e, "readdir", path.to_path_buf());
         let version = opened.version().map_err(failed)?;
-        if let Some((known, names)) = self.listings.lock().known.get(path)
+        let key = self.key_of_names(path);
+        if let Some(known) = self.cache.parsed::<Listed>(key)
             // A folder can change twice within one tick of the clock, so one that has just changed is listed again.
-            && (!from_start || *known == version && !version.is_recent())
+            && (!from_start || known.version == version && !version.is_recent())
         {
-            return Ok(names.clone());
+            return Ok(known.names.clone());
         }
         let names = opened.names().map_err(failed)?;
-        self.listings.lock().put(path, version, names.clone());
+        self.cache.forget_parsed(key);
+        let usage = (0..names.len()).map(|at| NAME + names.name(at).len()).sum::<usize>();
+        let listed = Listed { version, names: names.clone() };
+        self.cache.keep_parsed(key, listed, self.cache.hold(usage as u64));
         Ok(names)
     }
 
     /// Returns the names in a folder, if it was listed recently.
     pub(super) fn listed(&self, path: &Path) -> Option<Arc<dyn Names>> {
-        self.listings.lock().known.peek(path).map(|(_, names)| names.clone())
+        self.cache.parsed::<Listed>(self.key_of_names(path)).map(|listed| listed.names.clone())
+    }
+
+    fn key_of_names(&self, path: &Path) -> Key {
+        let volume = self.key.hash(&[]).to_le_bytes();
+        Key::named("names", &[&volume[..], path.as_os_str().as_bytes()].concat())
     }
 
     /// Opens a folder for listing.
@@ -303,54 +310,8 @@ impl SourceTree {
     }
 }
 
-/// Names of listed folders, least recently used last.
-struct Listings {
-    known: LruCache<PathBuf, (Version, Arc<dyn Names>)>,
-    /// Bytes that they take, about.
-    size: usize,
-}
-
-impl Default for Listings {
-    fn default() -> Self {
-        Self { known: LruCache::new(nonzero(LISTINGS)), size: 0 }
-    }
-}
-
-impl Listings {
-    fn put(&mut self, path: &Path, version: Version, names: Arc<dyn Names>) {
-        let cost = |names: &dyn Names| (0..names.len()).map(|at| NAME + names.name(at).len()).sum::<usize>();
-        self.size += cost(&*names);
-        if let Some((_, (_, gone))) = self.known.push(path.to_path_buf(), (version, names)) {
-            self.size -= cost(&*gone);
-        }
-        // The newest is always kept, because its listing continues.
-        while self.size > limits::LISTINGS && self.known.len() > 1 {
-            let Some((_, (_, gone))) = self.known.pop_lru() else { break };
-            self.size -= cost(&*gone);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_listed_folders_are_bounded() {
-        let version = Version::local(1, 1, 0, (0, 0), (0, 0));
-        // Each takes about a fifth of the room.
-        let count = limits::LISTINGS / 5 / (NAME + 10);
-        let names: Arc<dyn Names> = Arc::new(vec![OsString::from("0123456789"); count]);
-        let mut listings = Listings::default();
-        for number in 0..20 {
-            listings.put(Path::new(&format!("folder{number}")), version, names.clone());
-            assert!(listings.size <= limits::LISTINGS, "{} bytes after {number} folders", listings.size);
-            assert!(listings.known.contains(Path::new(&format!("folder{number}"))));
-        }
-        assert_eq!(listings.known.len(), 5);
-        // One that is larger than all the room is kept alone, for its listing goes on.
-        let large: Arc<dyn Names> = Arc::new(vec![OsString::from("0123456789"); 6 * count]);
-        listings.put(Path::new("large"), version, large);
-        assert!(listings.known.len() == 1 && listings.known.contains(Path::new("large")));
-    }
+/// The names in a folder in one state.
+struct Listed {
+    version: Version,
+    names: Arc<dyn Names>,
 }

@@ -97,7 +97,7 @@ impl View {
 
     /// Returns whether the disk cache may have this file.
     pub(crate) fn may_be_on_disk(&self, reader: &ReadContext) -> bool {
-        reader.cache.spill().is_some() && self.of_one_block().is_some()
+        reader.cache.disk_tier().is_some() && self.of_one_block().is_some()
     }
 
     /// Returns the file from the disk cache, if the disk cache has it and all its bytes are correct.

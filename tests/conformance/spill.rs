@@ -10,7 +10,7 @@ use std::{
 };
 
 use shardfs::{
-    cache::{SpillOptions, Verify},
+    cache::{DiskTierOptions, Verify},
     vfs::{Options, Vfs},
 };
 
@@ -20,14 +20,14 @@ use crate::common::{readable_sources, walk};
 /// A mount that keeps all decoded blocks in `folder`, also those that cost little.
 fn open(source: &Path, folder: &Path, cache_size: u64, verify: Verify) -> Vfs {
     // Made by the mount, so that only this user may enter it.
-    let spill = SpillOptions { folder: folder.join("tier"), size: 1 << 30, wait: false, all: true };
+    let spill = DiskTierOptions { folder: folder.join("tier"), size: 1 << 30, wait: false, all: true };
     walk::open(source, Options { cache_size, verify, spill: Some(spill), ..Options::default() })
 }
 
 /// How many blobs there are once all that waits is written.
 fn kept(vfs: &Vfs) -> u64 {
     vfs.finish();
-    vfs.cache().spill().unwrap().disk().usage().unwrap().blobs
+    vfs.cache().disk_tier().unwrap().disk().usage().unwrap().blobs
 }
 
 fn ranges(verify: Verify) {
@@ -94,7 +94,7 @@ fn ranges_of_a_damaged_disk() {
         let disks = RefCell::new(Vec::new());
         reading::check_with(&source, Verify::Lazy, 3, &|budget| {
             let vfs = open(budget);
-            disks.borrow_mut().extend(vfs.cache().spill().map(|spill| spill.disk().clone()));
+            disks.borrow_mut().extend(vfs.cache().disk_tier().map(|spill| spill.disk().clone()));
             vfs
         });
         found += disks.into_inner().iter().map(|disk| disk.counters().corrupt.load(Relaxed)).sum::<u64>();

@@ -20,7 +20,6 @@ mod tests;
 use std::{
     collections::HashMap,
     fmt,
-    num::NonZeroUsize,
     ops::Range,
     sync::{
         Arc, Weak,
@@ -28,7 +27,6 @@ use std::{
     },
 };
 
-use lru::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
@@ -68,9 +66,6 @@ const BEYOND: i32 = 4;
 /// Most objects in a row that are fetched whole without being read beyond their fronts.
 const LEAN: i32 = 16;
 
-/// Most objects whose [`RemoteFile`] is kept.
-const OBJECTS: usize = 1024;
-
 /// Most units of an object whose presence on disk is remembered.
 const REMEMBERED_UNITS: usize = 1 << 16;
 
@@ -95,7 +90,8 @@ pub(crate) struct Blocks {
     runtime: Handle,
     memory: Memory,
     disk: Option<Arc<Disk>>,
-    files: Mutex<LruCache<ObjectId, Arc<RemoteFile>>>,
+    /// Those that are open, and those of which bytes are in memory.
+    files: Mutex<HashMap<ObjectId, Weak<RemoteFile>>>,
     /// Above 0 if recent small objects were read beyond their fronts ([`BEYOND`]).
     small: AtomicI32,
     /// What happened so far.
@@ -112,12 +108,11 @@ impl Blocks {
     /// Returns bytes of objects: fetched by tasks of `runtime`, at most `memory` bytes in memory, and kept on `disk` if
     /// there is one.
     pub(crate) fn new(runtime: Handle, disk: Option<Arc<Disk>>, memory: u64) -> Arc<Self> {
-        let objects = NonZeroUsize::new(OBJECTS).unwrap_or(NonZeroUsize::MIN);
         Arc::new(Self {
             runtime,
             memory: Memory::new(memory),
             disk,
-            files: Mutex::new(LruCache::new(objects)),
+            files: Mutex::default(),
             small: AtomicI32::new(0),
             counters: Counters::default(),
         })
@@ -135,8 +130,11 @@ impl Blocks {
 
     /// Returns the bytes of one object in one state. Files opened in the same state share what was fetched.
     pub(crate) fn file(self: &Arc<Self>, fetch: Arc<dyn Fetch>) -> Arc<RemoteFile> {
+        // Declared first, so that it is dropped without the lock.
+        let known;
         let mut files = self.files.lock();
-        if let Some(file) = files.get(fetch.id()).filter(|file| !file.has_changed.load(Relaxed)) {
+        known = files.get(fetch.id()).and_then(Weak::upgrade);
+        if let Some(file) = known.as_ref().filter(|file| !file.has_changed.load(Relaxed)) {
             return file.clone();
         }
         let file = Arc::new_cyclic(|own| RemoteFile {
@@ -146,7 +144,7 @@ impl Blocks {
             state: Mutex::default(),
             has_changed: AtomicBool::new(false),
         });
-        files.put(fetch.id().clone(), file.clone());
+        files.insert(fetch.id().clone(), Arc::downgrade(&file));
         file
     }
 }
@@ -160,6 +158,17 @@ pub(crate) struct RemoteFile {
     state: Mutex<State>,
     /// Whether the server has another state now.
     has_changed: AtomicBool,
+}
+
+impl Drop for RemoteFile {
+    fn drop(&mut self) {
+        let Some(blocks) = self.blocks.upgrade() else { return };
+        let mut files = blocks.files.lock();
+        // Another one may have taken its place.
+        if files.get(self.fetch.id()).is_some_and(|file| file.strong_count() == 0) {
+            files.remove(self.fetch.id());
+        }
+    }
 }
 
 impl fmt::Debug for RemoteFile {
@@ -243,7 +252,7 @@ impl RemoteFile {
         run.push(bytes);
         state.add(&run);
         drop(state);
-        blocks.memory.keep(run.clone());
+        blocks.memory.keep(run.clone(), self.own.upgrade());
         self.finished(&blocks, &[run]);
     }
 
@@ -345,7 +354,7 @@ impl RemoteFile {
                     out.copy_from_slice(&bytes[from..from + out.len()]);
                     let run = Arc::new(run);
                     self.state.lock().add(&run);
-                    blocks.memory.keep(run);
+                    blocks.memory.keep(run, self.own.upgrade());
                     true
                 }
             };
@@ -461,7 +470,7 @@ impl RemoteFile {
         let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return };
         let range = first.range.start..last.range.end;
         blocks.counters.requests.fetch_add(1, Relaxed);
-        runs.iter().for_each(|run| blocks.memory.keep(run.clone()));
+        runs.iter().for_each(|run| blocks.memory.keep(run.clone(), self.own.upgrade()));
         let (fetch, blocks, file) = (self.fetch.clone(), blocks.clone(), self.own.clone());
         let runtime = blocks.runtime.clone();
         runtime.spawn(async move {

@@ -596,6 +596,11 @@ impl Store for RemoteStore {
         self.listings.set_room(room);
     }
 
+    fn disk(&self) -> Option<&Arc<Disk>> {
+        // A disk on a server may not answer.
+        self.blocks.disk().filter(|disk| disk.is_local())
+    }
+
     fn recall(&self, version: &Version) -> Option<Vec<u8>> {
         let key = word_key(version);
         let disk = self.disk_for_words().filter(|disk| disk.contains(&key))?;

@@ -17,7 +17,7 @@ fn folder() -> std::path::PathBuf {
 fn open(bytes: Vec<u8>, budget: u64) -> (ReadContext, Result<Columns, Fault>) {
     let source: Arc<dyn Source> = Arc::new(bytes);
     let reader = ReadContext::new(source.clone(), Cache::new(budget, Verify::Lazy), 0);
-    let columns = Columns::open(&reader, source, "file", 7);
+    let columns = Columns::open(&reader, source, "file", 7).map(|(columns, _)| columns);
     (reader, columns)
 }
 
@@ -115,7 +115,7 @@ fn a_page_without_its_checksum_is_damage_of_its_rows() {
     let columns = columns.unwrap();
     let leaf = columns.file().leaf("i64", |_| true).unwrap();
     let walked = columns.walked(&reader, (1, leaf), &columns.file().groups[1].chunks[leaf]).unwrap();
-    let place = walked.pages.places[0];
+    let place = walked.places[0];
     let mut bad = file;
     bad[place.at as usize + 3] ^= 1;
     let (reader, columns) = open(bad, 64 << 20);

@@ -110,7 +110,7 @@ impl Hdf5 {
 
     /// Returns the file of an object's attributes.
     pub(super) fn attributes_document(&self, context: &ReadContext, place: Place) -> Result<View, Fault> {
-        if let Some(document) = self.store.document(place.0) {
+        if let Some(document) = Store::document(context, place.0) {
             return Ok(View::shared(document));
         }
         context.may_work()?;
@@ -141,9 +141,7 @@ impl Hdf5 {
         let document = shown.document(context, &memory, &file)?;
         drop(shown);
         let room = memory.keep(document.len() as u64)?;
-        let document = Arc::new(document.with_room(room));
-        self.store.keep_document(place.0, document.clone());
-        Ok(View::shared(document))
+        Ok(View::shared(Store::keep_document(context, place.0, document.with_room(room))))
     }
 
     /// Returns attributes as they are shown. Those that cannot be read are noted.

@@ -88,10 +88,16 @@ fn turn_of(form: &Form) -> (Turn, bool) {
 }
 
 /// Returns the array of a dataset in chunks.
-pub(super) fn grid(store: &Arc<Store>, at: Place, dataset: &Dataset, form: &Form) -> Result<Arc<Grid>, Fault> {
+pub(super) fn grid(
+    store: &Arc<Store>,
+    context: &ReadContext,
+    at: Place,
+    dataset: &Dataset,
+    form: &Form,
+) -> Result<Arc<Grid>, Fault> {
     let make = || chunks::grid(store, at, dataset, turn_of(form).0);
     // Not kept for large elements, because each array has one for absent chunks.
-    if dataset.datatype.size > LARGE { make() } else { store.grid(at, true, make) }
+    if dataset.datatype.size > LARGE { make() } else { store.grid(context, at, true, make) }
 }
 
 /// Returns the elements of a dataset as they are stored, in C order. The byte order of those in chunks is changed by
@@ -104,7 +110,7 @@ pub(super) fn stored(
     form: &Form,
 ) -> Result<View, Fault> {
     match dataset.layout {
-        Layout::Chunked(_) => Ok(grid(store, at, dataset, form)?.view()),
+        Layout::Chunked(_) => Ok(grid(store, context, at, dataset, form)?.view()),
         _ => unturned(store, context, at, dataset, 0),
     }
 }
@@ -137,7 +143,7 @@ pub(super) fn unturned(
         },
         Layout::Chunked(_) => {
             let make = || chunks::grid(store, at, dataset, Turn::No);
-            if dataset.datatype.size > LARGE { make()?.view() } else { store.grid(at, false, make)?.view() }
+            if dataset.datatype.size > LARGE { make()?.view() } else { store.grid(context, at, false, make)?.view() }
         }
         Layout::Virtual(..) => outside::mapped(store, context, at, dataset, size, depth)?,
     })

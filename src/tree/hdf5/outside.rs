@@ -8,15 +8,12 @@ use std::{
     },
 };
 
-use lru::LruCache;
-use parking_lot::Mutex;
-
 use super::{
     elements::{self, Missing},
     store::{Store, fault},
 };
 use crate::{
-    cache::BlockError,
+    cache::{BlockError, Key, Tag},
     format::{
         FormatError,
         hdf5::{self, Axis, Dataset, Found, Kind, Mapping, Object, Place, Target},
@@ -28,22 +25,24 @@ use crate::{
     wanted,
 };
 
-/// Other files that are kept open.
-const OPEN: usize = 32;
+/// Tags of other files that are open, by their paths, and of those that are HDF5 files.
+const FILE: Tag = Tag::Parsed(9);
+const STORE: Tag = Tag::Parsed(10);
+
+/// Bytes of memory that an open file takes, about.
+const OPEN_MEMORY: u64 = 1024;
+
+/// Tells the files of one open container from those of others.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Most virtual datasets and most links on the way to an element.
 const DEPTH: u32 = 8;
 const LINKS: u32 = 16;
 
-/// The first number of grids of other files. Those of the container's own file are addresses.
-const NUMBERS: u64 = 1 << 63;
-
 /// The other files of a container.
 pub(super) struct Outside {
     siblings: OnceLock<Arc<dyn Siblings>>,
-    files: Mutex<LruCache<Box<str>, Arc<dyn Source>>>,
-    stores: Mutex<LruCache<Box<str>, Arc<Other>>>,
-    grids: AtomicU64,
+    number: u64,
 }
 
 /// Another HDF5 file.
@@ -55,9 +54,8 @@ struct Other {
 impl Outside {
     /// Returns the files that `siblings` finds.
     pub(super) fn new(siblings: Option<Arc<dyn Siblings>>) -> Self {
-        let (files, stores) = (LruCache::new(crate::cache::nonzero(OPEN)), LruCache::new(crate::cache::nonzero(OPEN)));
         let siblings = siblings.map(OnceLock::from).unwrap_or_default();
-        Self { siblings, files: Mutex::new(files), stores: Mutex::new(stores), grids: AtomicU64::new(NUMBERS) }
+        Self { siblings, number: NEXT.fetch_add(1, Relaxed) }
     }
 
     /// Sets what finds other files, unless it is set.
@@ -70,15 +68,15 @@ impl Outside {
         self.siblings.get()
     }
 
-    /// Returns a new number for a grid of another file.
-    pub(super) fn next_grid(&self) -> u64 {
-        self.grids.fetch_add(1, Relaxed)
+    fn key(&self, context: &ReadContext, tag: Tag, path: &str) -> Key {
+        Key::of_name(context.container, tag, &[&self.number.to_le_bytes(), path.as_bytes()].concat())
     }
 
     /// Opens a file by its path below the container's folder.
     fn file(&self, context: &ReadContext, path: &str) -> Result<Arc<dyn Source>, Fault> {
-        if let Some(file) = self.files.lock().get(path) {
-            return Ok(file.clone());
+        let key = self.key(context, FILE, path);
+        if let Some(file) = context.cache.parsed::<Arc<dyn Source>>(key) {
+            return Ok((*file).clone());
         }
         if context.wait() != Wait::Always {
             return Err(Fault::would_block(BlockError::WouldBlock));
@@ -87,14 +85,14 @@ impl Outside {
         let siblings = self.siblings().ok_or_else(|| fault(0, "other files cannot be reached from here"))?;
         let file = siblings.file(path).map_err(of)?;
         let file = file.ok_or_else(|| fault(0, &format!("{path:?} holds a part of the data, and is not there")))?;
-        self.files.lock().put(path.into(), file.clone());
-        Ok(file)
+        Ok((*context.cache.keep_open(key, file, context.cache.hold(OPEN_MEMORY))).clone())
     }
 
     /// Opens an HDF5 file by its path below the container's folder.
     fn store(self: &Arc<Self>, context: &ReadContext, path: &str) -> Result<Arc<Other>, Fault> {
-        if let Some(other) = self.stores.lock().get(path) {
-            return Ok(other.clone());
+        let key = self.key(context, STORE, path);
+        if let Some(other) = context.cache.parsed(key) {
+            return Ok(other);
         }
         let source = self.file(context, path)?;
         let superblock = hdf5::parse(&*source, Some(path.as_bytes()), &Unlimited).map_err(|error| match error {
@@ -103,9 +101,7 @@ impl Outside {
         })?;
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let store = Arc::new(Store::of_other(superblock, self.clone(), folder.into()));
-        let other = Arc::new(Other { store, source });
-        self.stores.lock().put(path.into(), other.clone());
-        Ok(other)
+        Ok(context.cache.keep_open(key, Other { store, source }, context.cache.hold(OPEN_MEMORY)))
     }
 }
 

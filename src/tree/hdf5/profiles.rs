@@ -21,7 +21,7 @@ use crate::{
     tree::{
         NodeId, names,
         rows::{FixedTexts, Rows},
-        tables::{COLUMN_MEMORY, Described as DescribedTable, SUFFIX},
+        tables::{COLUMN_MEMORY, Described as DescribedTable, SUFFIX, laid_out},
     },
     view::{
         Array, Fault, ReadContext, Rendered, View,
@@ -344,7 +344,7 @@ impl Hdf5 {
     pub(super) fn profile_table(&self, context: &ReadContext, number: u64) -> Result<Option<Arc<Parquet>>, Fault> {
         let profile = usize::try_from(number).ok().and_then(|number| self.profiles(context).ok()?.get(number).copied());
         let Some(profile) = profile else { return Ok(None) };
-        let made = self.tables.get(context, NUMBERS + number, |memory| {
+        let made = laid_out(context, NUMBERS + number, |memory| {
             let (columns, rows) = self.profile_columns(context, profile, memory)?;
             if columns.columns.is_empty() {
                 return Err(Fault::refused("a table without columns"));

@@ -166,7 +166,7 @@ impl Hdf5 {
             return Ok(View::default());
         };
         let size = chunks::chunk_size(chunked).unwrap_or(1);
-        let grid = elements::grid(&self.store, described.object.at, dataset, form)?;
+        let grid = elements::grid(&self.store, context, described.object.at, dataset, form)?;
         match grid.raw(context, &at) {
             Ok(view) => Ok(view.unwrap_or_default()),
             Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {

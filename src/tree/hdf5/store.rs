@@ -1,13 +1,15 @@
-//! Keeps what was read of a file: objects, links and chunks by their addresses, each within the budget. The least
-//! recently used entries are dropped, and read again when they are needed.
+//! Keeps what was read of a file in the cache: objects, links and chunks by their addresses. What is evicted is read
+//! again when it is needed.
 
 use std::{
     cell::Cell,
     fmt,
-    sync::{Arc, atomic::AtomicUsize, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
-use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::{
@@ -17,7 +19,7 @@ use super::{
     walk::Walk,
 };
 use crate::{
-    cache::{BlockError, Buffer, Reservation},
+    cache::{BlockError, Buffer, Key, Reservation, Tag},
     format::hdf5::{
         self, Error, Layout, Links, Mapping, Object, Place, Reader, Slot, Superblock,
         attribute::{self, Attribute},
@@ -29,17 +31,36 @@ use crate::{
     view::{Fault, ReadContext, grid::Grid},
 };
 
-/// Most bytes of memory of all entries. Beyond it, the least recently used are dropped.
-const KEPT: usize = 48 << 20;
+/// Next number of a file, and of a grid of another file than a container's own.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// The numbers of grids of other files begin here. Those of the container's own file are addresses.
+const OTHERS: u64 = 1 << 63;
+
+/// Tags of what is kept of files, by the file's number and an address.
+const OBJECT: Tag = Tag::Parsed(0);
+const LINKS: Tag = Tag::Parsed(1);
+const CHUNKS: Tag = Tag::Parsed(2);
+const HEAP: Tag = Tag::Parsed(3);
+const ATTRIBUTES: Tag = Tag::Parsed(4);
+const MAPPINGS: Tag = Tag::Parsed(5);
+const SLOTS: Tag = Tag::Parsed(6);
+const GRID: Tag = Tag::Parsed(7);
+const HIDDEN_GRID: Tag = Tag::Parsed(8);
+
+/// Tag of documents, by their places.
+const DOCUMENT: Tag = Tag::Own(0);
+
+/// Bytes of memory that a chunked array takes, about.
+const GRID_MEMORY: u64 = 2048;
 
 /// Something that was read, or why it cannot be read.
 pub(super) type Known<T> = Result<T, Damage>;
 
-/// Something that was read, with its part of the budget.
+/// Something that was read and is in the cache.
 #[derive(Debug)]
 pub(super) struct Held<T> {
     pub(super) found: Known<T>,
-    _room: Reservation,
 }
 
 /// Damage of a part of a file.
@@ -59,44 +80,12 @@ pub(super) struct Described {
     pub(super) form: Option<Form>,
 }
 
-/// The key of an entry: what it is, and its address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Key {
-    Object(Place),
-    Links(Place),
-    Chunks(Place),
-    Heap(Place),
-    Attributes(Place),
-    Mappings(Place),
-    Slots(Place),
-    Document(u128),
-}
-
-#[derive(Clone)]
-enum Value {
-    Object(Arc<Held<Described>>),
-    Links(Arc<Held<Links>>),
-    Chunks(Arc<Held<ChunkTable>>),
-    Heap(Arc<Held<Collection>>),
-    Attributes(Arc<Held<Vec<Attribute>>>),
-    Mappings(Arc<Held<Vec<Mapping>>>),
-    Slots(Arc<Held<Vec<Slot>>>),
-    Document(Arc<Buffer>),
-}
-
-struct Kept {
-    value: Value,
-    usage: usize,
-}
-
 /// What was read of a file.
 pub(super) struct Store {
     pub(super) superblock: Superblock,
-    kept: Mutex<LruCache<Key, Kept>>,
-    usage: AtomicUsize,
-    /// Arrays of datasets in chunks: those that are shown, and those that virtual datasets take elements from.
-    grids: Mutex<LruCache<(Place, bool), Arc<Grid>>>,
-    /// The other files of the container, and the folder of this file below the container's folder.
+    /// Names it in the cache.
+    number: u64,
+    /// The other files of the container, and the folder of this one below the container's.
     pub(super) outside: Arc<Outside>,
     pub(super) folder: Box<str>,
     /// Whether it is the container's own file.
@@ -173,22 +162,13 @@ impl Store {
 
     /// Returns the store of another file, which is in a folder below that of the container.
     pub(super) fn of_other(superblock: Superblock, outside: Arc<Outside>, folder: Box<str>) -> Self {
-        Self {
-            superblock,
-            outside,
-            folder,
-            is_own: false,
-            kept: Mutex::new(LruCache::unbounded()),
-            usage: AtomicUsize::new(0),
-            grids: Mutex::new(LruCache::new(crate::cache::nonzero(256))),
-            walk: Mutex::default(),
-        }
+        Self { superblock, outside, folder, is_own: false, number: NEXT.fetch_add(1, Relaxed), walk: Mutex::default() }
     }
 
     /// Returns the bytes of memory that everything takes, about.
     pub(super) fn memory_usage(&self) -> usize {
         let walk = self.walk.lock().as_ref().map_or(0, |walk| walk.memory_usage());
-        size_of::<Self>() + self.usage.load(Relaxed) + walk
+        size_of::<Self>() + walk
     }
 
     /// Runs work that reads structures of the file. The work returns a result to be kept, and its bytes of memory.
@@ -214,42 +194,47 @@ impl Store {
         }
     }
 
-    fn get(&self, key: Key) -> Option<Value> {
-        self.kept.lock().get(&key).map(|kept| kept.value.clone())
-    }
-
-    fn keep(&self, key: Key, value: Value, usage: usize) {
-        let mut kept = self.kept.lock();
-        self.usage.fetch_add(usage, Relaxed);
-        if let Some(old) = kept.put(key, Kept { value, usage }) {
-            self.usage.fetch_sub(old.usage, Relaxed);
-        }
-        while self.usage.load(Relaxed) > KEPT && kept.len() > 1 {
-            let Some((_, old)) = kept.pop_lru() else { break };
-            self.usage.fetch_sub(old.usage, Relaxed);
-        }
-    }
-
     /// Bytes of memory that an entry takes in addition to its value.
-    const ENTRY: usize = size_of::<Kept>() + size_of::<Key>() + 128;
+    const ENTRY: usize = 128;
 
-    /// Reads what is at an address, and keeps it. `usage` returns its bytes of memory.
-    fn held<T>(
+    fn key(&self, context: &ReadContext, tag: Tag, at: Place) -> Key {
+        Key::new(context.container, tag, self.number, at)
+    }
+
+    /// Returns what is at an address, read if it is not known. `usage` is the memory that it takes.
+    fn held<T: Send + Sync + 'static>(
         &self,
         context: &ReadContext,
-        key: Key,
-        wrap: fn(Arc<Held<T>>) -> Value,
+        (tag, at): (Tag, Place),
         mut read: impl FnMut(&Reader<'_>) -> Result<Known<T>, Fault>,
         usage: fn(&T) -> usize,
     ) -> Result<Arc<Held<T>>, Fault> {
-        let ((found, usage), room) = self.read_keeping(context, |reader| {
-            let found = read(reader)?;
-            let usage = Self::ENTRY + found.as_ref().map_or_else(|damage| damage.reason.len(), usage);
-            Ok(((found, usage), usage))
-        })?;
-        let held = Arc::new(Held { found, _room: room });
-        self.keep(key, wrap(held.clone()), usage);
-        Ok(held)
+        context.cache.parsed_or_make(self.key(context, tag, at), || {
+            self.read_keeping(context, |reader| {
+                let found = read(reader)?;
+                let usage = Self::ENTRY + found.as_ref().map_or_else(|damage| damage.reason.len(), usage);
+                Ok((Held { found }, usage))
+            })
+        })
+    }
+
+    /// Does the same for something that an object has.
+    fn held_of<T: Send + Sync + 'static>(
+        &self,
+        context: &ReadContext,
+        (tag, at): (Tag, Place),
+        read: impl Fn(&Reader<'_>, &Object) -> hdf5::Result<T>,
+        usage: fn(&T) -> usize,
+    ) -> Result<Arc<Held<T>>, Fault> {
+        if let Some(known) = context.cache.parsed(self.key(context, tag, at)) {
+            return Ok(known);
+        }
+        let object = self.object(context, at)?;
+        let read = |reader: &Reader<'_>| match &object.found {
+            Ok(Described { object, .. }) => known(read(reader, object)),
+            Err(damage) => Ok(Err(damage.clone())),
+        };
+        self.held(context, (tag, at), read, usage)
     }
 
     /// Announces that objects at these addresses will be read soon.
@@ -259,59 +244,35 @@ impl Store {
         if context.wait() != Wait::Always {
             return;
         }
-        let kept = self.kept.lock();
-        let unknown: Vec<Place> = places.filter(|at| !kept.contains(&Key::Object(*at))).collect();
-        drop(kept);
+        let unknown: Vec<Place> =
+            places.filter(|at| !context.cache.is_parsed(self.key(context, OBJECT, *at))).collect();
         self.superblock.reader(&*context.source, &Unlimited).expect(unknown, HEADER);
     }
 
     /// Returns the object at an address.
     pub(super) fn object(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Described>>, Fault> {
-        if let Some(Value::Object(found)) = self.get(Key::Object(at)) {
-            return Ok(found);
-        }
         let read = |reader: &Reader<'_>| {
             Ok(known(Object::read(reader, at))?.map(|object| {
                 let form = object.dataset().map(|dataset| Form::of(dataset, reader.place(at)));
                 Described { object, form }
             }))
         };
-        self.held(context, Key::Object(at), Value::Object, read, Described::memory_usage)
+        self.held(context, (OBJECT, at), read, Described::memory_usage)
     }
 
     /// Returns the links of the group at an address.
     pub(super) fn links(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Links>>, Fault> {
-        if let Some(Value::Links(found)) = self.get(Key::Links(at)) {
-            return Ok(found);
-        }
-        let object = self.object(context, at)?;
-        let read = |reader: &Reader<'_>| match &object.found {
-            Ok(Described { object, .. }) => known(hdf5::read_links(reader, object)),
-            Err(damage) => Ok(Err(damage.clone())),
-        };
-        self.held(context, Key::Links(at), Value::Links, read, Links::memory_usage)
+        self.held_of(context, (LINKS, at), hdf5::read_links, Links::memory_usage)
     }
 
     /// Returns where the chunks of the dataset at an address are.
     pub(super) fn chunks(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<ChunkTable>>, Fault> {
-        if let Some(Value::Chunks(found)) = self.get(Key::Chunks(at)) {
-            return Ok(found);
-        }
-        let object = self.object(context, at)?;
-        let read = |reader: &Reader<'_>| match &object.found {
-            Ok(Described { object, .. }) => known(chunks::read(reader, object)),
-            Err(damage) => Ok(Err(damage.clone())),
-        };
-        self.held(context, Key::Chunks(at), Value::Chunks, read, ChunkTable::memory_usage)
+        self.held_of(context, (CHUNKS, at), chunks::read, ChunkTable::memory_usage)
     }
 
     /// Returns a collection of the global heap.
     pub(super) fn heap(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Collection>>, Fault> {
-        if let Some(Value::Heap(found)) = self.get(Key::Heap(at)) {
-            return Ok(found);
-        }
-        let read = |reader: &Reader<'_>| known(global_heap::read(reader, at));
-        self.held(context, Key::Heap(at), Value::Heap, read, Collection::memory_usage)
+        self.held(context, (HEAP, at), |reader| known(global_heap::read(reader, at)), Collection::memory_usage)
     }
 
     /// Returns the attributes of an object.
@@ -320,25 +281,22 @@ impl Store {
         context: &ReadContext,
         object: &Object,
     ) -> Result<Arc<Held<Vec<Attribute>>>, Fault> {
-        if let Some(Value::Attributes(found)) = self.get(Key::Attributes(object.at)) {
-            return Ok(found);
-        }
         let read = |reader: &Reader<'_>| known(attribute::read(reader, object.at, object.attributes));
-        self.held(context, Key::Attributes(object.at), Value::Attributes, read, |found| Self::attributes_usage(found))
+        self.held(context, (ATTRIBUTES, object.at), read, |found| Self::attributes_usage(found))
     }
 
-    /// Returns the document of a place, if it is known.
-    pub(super) fn document(&self, place: u128) -> Option<Arc<Buffer>> {
-        match self.get(Key::Document(place)) {
-            Some(Value::Document(document)) => Some(document),
-            _ => None,
-        }
+    /// Returns the document of a place of the container, if it is known.
+    pub(super) fn document(context: &ReadContext, place: u128) -> Option<Arc<Buffer>> {
+        context.cache.get_if_ready(Self::document_key(context, place))?.ok()?.into_iter().next()
     }
 
-    /// Keeps the document of a place. The buffer has its own reservation of memory.
-    pub(super) fn keep_document(&self, place: u128, document: Arc<Buffer>) {
-        let usage = Self::ENTRY + document.len();
-        self.keep(Key::Document(place), Value::Document(document), usage);
+    /// Keeps the document of a place.
+    pub(super) fn keep_document(context: &ReadContext, place: u128, document: Buffer) -> Arc<Buffer> {
+        context.cache.insert(Self::document_key(context, place), document)
+    }
+
+    fn document_key(context: &ReadContext, place: u128) -> Key {
+        Key::new(context.container, DOCUMENT, (place >> 64) as u64, place as u64)
     }
 
     /// Returns the walk over all objects. It is made only once.
@@ -352,55 +310,40 @@ impl Store {
 
     /// Returns the mappings of the virtual dataset at an address.
     pub(super) fn mappings(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Vec<Mapping>>>, Fault> {
-        if let Some(Value::Mappings(found)) = self.get(Key::Mappings(at)) {
-            return Ok(found);
-        }
-        let object = self.object(context, at)?;
-        let read = |reader: &Reader<'_>| match &object.found {
-            Ok(Described { object, .. }) => known(mappings(reader, object)),
-            Err(damage) => Ok(Err(damage.clone())),
-        };
         // Each with its names and what is selected on each axis.
         let usage = |all: &Vec<Mapping>| all.iter().map(Mapping::memory_usage).sum();
-        self.held(context, Key::Mappings(at), Value::Mappings, read, usage)
+        self.held_of(context, (MAPPINGS, at), mappings, usage)
     }
 
     /// Returns the parts in other files of the dataset at an address.
     pub(super) fn slots(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Vec<Slot>>>, Fault> {
-        if let Some(Value::Slots(found)) = self.get(Key::Slots(at)) {
-            return Ok(found);
-        }
-        let object = self.object(context, at)?;
-        let read = |reader: &Reader<'_>| match &object.found {
-            Ok(Described { object, .. }) => {
-                let files = object.dataset().and_then(|dataset| dataset.external.as_ref());
-                known(files.map_or_else(|| Ok(Vec::new()), |files| files.slots(reader)))
-            }
-            Err(damage) => Ok(Err(damage.clone())),
+        let read = |reader: &Reader<'_>, object: &Object| {
+            let files = object.dataset().and_then(|dataset| dataset.external.as_ref());
+            files.map_or_else(|| Ok(Vec::new()), |files| files.slots(reader))
         };
         let usage = |all: &Vec<Slot>| all.iter().map(|slot| size_of_val(slot) + slot.file.len()).sum();
-        self.held(context, Key::Slots(at), Value::Slots, read, usage)
+        self.held_of(context, (SLOTS, at), read, usage)
     }
 
     /// Returns a number for the grid of the dataset at an address. No other dataset of the container has it.
     pub(super) fn grid_number(&self, at: Place) -> u64 {
-        if self.is_own { at } else { self.outside.next_grid() }
+        if self.is_own { at } else { OTHERS | NEXT.fetch_add(1, Relaxed) }
     }
 
-    /// Returns the array of the dataset in chunks at an address. It is made only once while it is kept.
+    /// Returns the array of the dataset in chunks at an address. All readers share one, because it remembers how it was
+    /// read. Arrays that virtual datasets take elements from are not those that are shown.
     pub(super) fn grid(
         &self,
+        context: &ReadContext,
         at: Place,
         is_shown: bool,
         make: impl FnOnce() -> Result<Arc<Grid>, Fault>,
     ) -> Result<Arc<Grid>, Fault> {
-        if let Some(grid) = self.grids.lock().get(&(at, is_shown)) {
-            return Ok(grid.clone());
+        let key = self.key(context, if is_shown { GRID } else { HIDDEN_GRID }, at);
+        match context.cache.parsed(key) {
+            Some(known) => Ok(known),
+            None => Ok(context.cache.keep_shared(key, make()?, context.cache.hold(GRID_MEMORY))),
         }
-        let grid = make()?;
-        let mut grids = self.grids.lock();
-        // Another thread may have made it meanwhile. All readers share one, because it remembers how it was read.
-        Ok(grids.get_or_insert((at, is_shown), || grid).clone())
     }
 }
 

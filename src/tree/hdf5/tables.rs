@@ -21,7 +21,7 @@ use crate::{
         HDF5,
         memory::WorkingMemory,
         rows::Rows,
-        tables::{COLUMN_MEMORY, ColumnNames, LeftOut, slots},
+        tables::{COLUMN_MEMORY, ColumnNames, LeftOut, laid_out, slots},
     },
     view::{
         Fault, ReadContext, View,
@@ -298,7 +298,7 @@ impl Hdf5 {
     ) -> Result<Option<Arc<Parquet>>, Fault> {
         let Some(form) = &described.form else { return Ok(None) };
         let number = described.object.at;
-        let made = self.tables.get(context, number, |memory| {
+        let made = laid_out(context, number, |memory| {
             let columns = self.compound_columns(context, described, memory)?;
             let columns = columns.ok_or_else(|| Fault::refused("a dataset that is no table"))?;
             columns.table(context, number, form.elements, memory)

@@ -22,8 +22,6 @@ pub(super) struct Loaded {
     column: Arc<Column>,
     values: Option<Arc<Values>>,
     metadata: OnceLock<(Vec<Described>, Reservation)>,
-    /// Counts the memory that the column takes.
-    _room: Reservation,
     /// The entries by their file names.
     by_name: OnceLock<HashMap<String, u64>>,
 }
@@ -48,11 +46,10 @@ pub(super) struct Described {
 }
 
 impl Loaded {
-    /// `room` is held for the column.
-    pub(super) fn new(column: Column, file: &File, room: Reservation) -> Self {
+    pub(super) fn new(column: Column, file: &File) -> Self {
         let column = Arc::new(column);
         let values = Values::of_column(column.clone(), file.rows, file.tail).map(Arc::new);
-        Self { column, values, metadata: OnceLock::new(), _room: room, by_name: OnceLock::new() }
+        Self { column, values, metadata: OnceLock::new(), by_name: OnceLock::new() }
     }
 
     pub(super) fn column(&self) -> &Column {

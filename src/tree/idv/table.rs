@@ -19,7 +19,7 @@ use crate::{
     tree::{
         WorkingMemory,
         memory::with_memory,
-        tables::{COLUMN_MEMORY, ColumnNames, Described, LeftOut},
+        tables::{self, COLUMN_MEMORY, ColumnNames, Described, LeftOut},
     },
     view::{
         Fault, ReadContext, View,
@@ -117,7 +117,7 @@ impl Idv {
 
     /// Returns the table.
     pub(super) fn table(&self, reader: &ReadContext) -> Result<Arc<Parquet>, Fault> {
-        self.tables.get(reader, 0, |memory| self.lay_out(reader, memory))
+        tables::laid_out(reader, 0, |memory| self.lay_out(reader, memory))
     }
 
     fn lay_out(&self, reader: &ReadContext, memory: &WorkingMemory<'_>) -> Result<Parquet, Fault> {

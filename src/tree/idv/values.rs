@@ -266,10 +266,21 @@ impl Values {
             && let Some(totals) = Totals::from_table(self, reader).map(Arc::new)
         {
             known.set(totals.clone());
+            self.count(reader, &totals);
             return Ok(totals);
         }
-        let compute = || Arc::new(Totals::compute(self, reader, sum));
+        let compute = || {
+            let totals = Arc::new(Totals::compute(self, reader, sum));
+            self.count(reader, &totals);
+            totals
+        };
         computed(known, reader, compute, |totals| totals.fault())
+    }
+
+    /// Counts sums as memory of the column.
+    fn count(&self, reader: &ReadContext, totals: &Totals) {
+        let key = Key::new(reader.container, super::LOADED, self.column.into(), 0);
+        reader.cache.grow_parsed(key, (totals.memory_usage() * size_of::<u64>()) as u64);
     }
 
     /// Returns how many numbers it keeps. Those that are being added up do not count yet.

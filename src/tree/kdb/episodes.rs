@@ -58,14 +58,14 @@ impl Episodes for Kdb {
             return Ok(None);
         }
         let episode = self.episode(reader, position)?;
-        let meta = match self.meta_of(&*reader.source, &episode) {
+        let meta = match self.meta_of(reader, &episode) {
             Ok(meta) => Some(meta),
             Err(kdb::PartError::Damaged(_)) => None,
             Err(kdb::PartError::Source(error)) => return Err(super::fault(episode.meta.offset, error.into())),
         };
         let said = meta.map(|meta| Said {
-            embodiment: Some(meta.embodiment),
-            task: meta.task,
+            embodiment: Some(meta.embodiment.clone()),
+            task: meta.task.clone(),
             fps: Some(meta.fps),
             success: Some(match meta.success {
                 Some(true) => Success::Yes,

@@ -25,8 +25,6 @@ const NAMES: usize = 1536;
 #[derive(Debug)]
 pub(super) struct Pictures {
     images: Images,
-    /// Counts the memory that they take.
-    _room: Reservation,
     frames: u32,
     /// Digits of a frame's number.
     digits: usize,
@@ -36,7 +34,7 @@ pub(super) struct Pictures {
 
 impl Pictures {
     /// Keeps of the reserved memory only what the pictures take.
-    pub(super) fn new(images: Images, frames: u32, memory: WorkingMemory<'_>) -> Result<Self, Fault> {
+    pub(super) fn new(images: Images, frames: u32, memory: WorkingMemory<'_>) -> Result<(Self, Reservation), Fault> {
         let digits = frames.saturating_sub(1).to_string().len().max(3);
         let usage = (images.memory_usage() + images.cameras.len() * NAMES) as u64;
         memory.reserve(usage)?;
@@ -50,17 +48,12 @@ impl Pictures {
         }
         names.sort_unstable();
         let room = memory.keep(usage)?;
-        Ok(Self { images, _room: room, frames, digits, names })
+        Ok((Self { images, frames, digits, names }, room))
     }
 
     /// Returns the pictures as the parser found them.
     pub(super) fn images(&self) -> &Images {
         &self.images
-    }
-
-    /// Returns what remembering this costs; at least 1.
-    pub(super) fn len(&self) -> usize {
-        self.images.records.len() + 4 * self.names.len() + 1
     }
 
     /// Returns the camera whose folder (`true`) or stack has this name.

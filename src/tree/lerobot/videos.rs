@@ -2,9 +2,9 @@
 
 use std::{fmt, ops::Range, sync::Arc};
 
-use super::{Lerobot, Part, VIDEOS, episodes, numbers::Numbers};
+use super::{FOOTAGE, Lerobot, Part, VIDEOS, episodes, numbers::Numbers};
 use crate::{
-    cache::Reservation,
+    cache::Key,
     format::{
         DType, PartError,
         lerobot::Kind,
@@ -12,14 +12,11 @@ use crate::{
     },
     tree::{
         frames::{each_frame, threads},
-        memory::with_memory,
+        memory::{Opened, open_once, with_memory},
     },
     video,
     view::{Array, Data, Fault, ReadContext, Rendered, View, png::Png, video::Footage},
 };
-
-/// Videos that stay open.
-pub(super) const OPEN: usize = 64;
 
 /// Most files of a camera that are tried until one is found.
 const LOOKED_AT: usize = 64;
@@ -30,14 +27,10 @@ const TOLERANCE: f64 = 0.25;
 /// The feature with the times of steps.
 const TIMES: &str = "timestamp";
 
-/// A video, with the memory that its index takes.
+/// A video.
 pub(super) struct Video {
     footage: Arc<Footage>,
-    _room: Reservation,
 }
-
-/// A video, or why it cannot be used.
-pub(super) type Opened = Result<Arc<Video>, Arc<str>>;
 
 /// The codec of a camera if a video of it was found, or why its frames are not shown.
 pub(super) type State = Result<Option<VideoCodec>, Arc<str>>;
@@ -80,32 +73,28 @@ impl Lerobot {
     }
 
     /// Returns the video of a camera in an episode.
-    fn video(&self, reader: &ReadContext, episode: u64, camera: usize) -> Result<Opened, Fault> {
+    fn video(&self, reader: &ReadContext, episode: u64, camera: usize) -> Result<Opened<Video>, Fault> {
         let Some((footing, path)) = self.episodes.video(&self.info, episode, camera) else {
             return Ok(Err("the metadata do not say where its video is".into()));
         };
-        let key = (camera as u32, footing.file);
-        if let Some(known) = self.videos.lock().get(&key) {
-            return Ok(known.clone());
-        }
-        reader.may_work()?;
-        let Some(path) = path else { return Ok(Err("the path of its video leads out of the data set".into())) };
-        let opened = match episodes::open(&*self.siblings, &path)? {
-            Err(reason) => Err(reason.into()),
-            Ok(source) => {
-                let read = with_memory(&reader.cache, |memory| match Track::read(&*source, &memory) {
-                    Ok(track) => Ok(Ok((memory.keep(track.memory_usage() as u64)?, track))),
-                    Err(PartError::Damaged(reason)) => Ok(Err(reason)),
-                    Err(PartError::Source(error)) => Err(error.into()),
-                })?;
-                let number = VIDEOS | (camera as u64) << 32 | u64::from(footing.file);
-                read.map_err(|reason| format!("{path}: {reason}").into()).map(|(room, track)| {
-                    Arc::new(Video { footage: Footage::new(Arc::new(track), source, number), _room: room })
-                })
-            }
-        };
-        self.videos.lock().put(key, opened.clone());
-        Ok(opened)
+        let key = Key::new(reader.container, FOOTAGE, camera as u64, footing.file.into());
+        open_once(reader, key, || {
+            let Some(path) = path else { return Ok(Err("the path of its video leads out of the data set".into())) };
+            let source = match episodes::open(&*self.siblings, &path)? {
+                Err(reason) => return Ok(Err(reason.into())),
+                Ok(source) => source,
+            };
+            let read = with_memory(&reader.cache, |memory| match Track::read(&*source, &memory) {
+                Ok(track) => Ok(Ok((memory.keep(track.memory_usage() as u64)?, track))),
+                Err(PartError::Damaged(reason)) => Ok(Err(reason)),
+                Err(PartError::Source(error)) => Err(error.into()),
+            })?;
+            let number = VIDEOS | (camera as u64) << 32 | u64::from(footing.file);
+            Ok(match read {
+                Ok((room, track)) => Ok((Video { footage: Footage::new(Arc::new(track), source, number) }, room)),
+                Err(reason) => Err(format!("{path}: {reason}").into()),
+            })
+        })
     }
 
     /// Returns the frames of a camera in an episode; `None` if they are not shown.

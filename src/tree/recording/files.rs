@@ -2,8 +2,9 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::{Decoder, Recorded, Tree};
+use super::{Decoder, FILES, Recorded, Tree};
 use crate::{
+    cache::Key,
     format::messages::flat::{Flat, Shape},
     tree::names,
     view::{Fault, ReadContext},
@@ -99,13 +100,13 @@ fn schema_name(encoding: &[u8]) -> &'static str {
 impl<R: Recorded> Tree<R> {
     /// Returns the files of a folder of messages.
     pub(super) fn files(&self, reader: &ReadContext, folder: u32) -> Result<Arc<Files>, Fault> {
-        if let Some(files) = self.files.lock().get(&folder) {
-            return Ok(files.clone());
-        }
-        let images = self.core.pictures(reader, folder)?.is_some();
-        let files = Arc::new(Files(self.list_files(folder, images)));
-        self.files.lock().put(folder, files.clone());
-        Ok(files)
+        reader.cache.parsed_or_make(Key::new(reader.container, FILES, folder.into(), 0), || {
+            let images = self.core.pictures(reader, folder)?.is_some();
+            let files = self.list_files(folder, images);
+            let usage =
+                files.iter().map(|(name, ..)| size_of_val(name) + name.len() + size_of::<FileOf>()).sum::<usize>();
+            Ok((Files(files), reader.cache.hold(usage as u64)))
+        })
     }
 
     /// Returns the files of a folder without reading messages.

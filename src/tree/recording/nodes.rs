@@ -198,7 +198,7 @@ impl<R: Recorded> Tree<R> {
     }
 
     fn table(&self, reader: &ReadContext, folder: u32) -> Result<Arc<Parquet>, Fault> {
-        self.tables.get(reader, folder.into(), |memory| table::table(&self.core, reader, folder, memory))
+        tables::laid_out(reader, folder.into(), |memory| table::table(&self.core, reader, folder, memory))
     }
 
     /// Returns the array of a file of a folder.
@@ -403,7 +403,7 @@ impl<R: Recorded> Container for Tree<R> {
     }
 
     fn memory_usage(&self) -> usize {
-        self.memory_usage + self.tables.memory_usage()
+        self.memory_usage
     }
 
     fn verify_rest(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
@@ -444,7 +444,7 @@ impl<R: Recorded> Container for Tree<R> {
         }))
     }
 
-    fn is_table(&self, node: NodeId) -> bool {
+    fn is_table(&self, _: &ReadContext, node: NodeId) -> bool {
         matches!(Node::unpack(node), Some(Node::File(_, FileOf::Table)))
     }
 }

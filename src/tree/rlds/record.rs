@@ -22,7 +22,6 @@ use crate::{
         memory::{WorkingMemory, with_memory},
         names,
         paths::{Builder, NodeIndex, Paths, ROOT},
-        tables::LaidOut,
     },
     view::{Array, Fault, ReadContext, View},
 };
@@ -50,13 +49,10 @@ pub(super) struct Record {
     pub(super) columns: Vec<Candidate>,
     /// Number of steps.
     pub(super) steps: u64,
-    pub(super) table: LaidOut,
     /// Whether it is shown whole, because it has no features that can be read.
     pub(super) is_whole: bool,
-    /// What was noticed.
+    /// The problems that were found.
     pub(super) notes: Vec<String>,
-    memory: u64,
-    _room: Reservation,
 }
 
 /// A possible column of the table of steps.
@@ -66,13 +62,6 @@ pub(super) enum Candidate {
     Numbers(String, Array),
     /// A text for each step.
     Texts(String, Arc<Content>, u32),
-}
-
-impl Record {
-    /// Returns the bytes of memory that it takes.
-    pub(super) fn memory_usage(&self) -> usize {
-        self.memory as usize + self.table.memory_usage()
-    }
 }
 
 /// Where a record is, or why it cannot be found.
@@ -166,7 +155,7 @@ pub(super) fn open(
     found: &Found,
     number: u64,
     fill: impl Fn(&mut Files<'_>) -> Result<(), Fault>,
-) -> Result<Record, Fault> {
+) -> Result<(Record, Reservation), Fault> {
     reader.may_work()?;
     with_memory(&reader.cache, |memory| {
         let looked = match found {
@@ -210,17 +199,7 @@ pub(super) fn open(
         let usage = taken + (spans + features + paths.memory_usage()) as u64;
         drop(bytes);
         let room = memory.keep(usage)?;
-        Ok(Record {
-            paths,
-            files,
-            columns,
-            steps,
-            table: LaidOut::default(),
-            is_whole,
-            notes,
-            memory: usage,
-            _room: room,
-        })
+        Ok((Record { paths, files, columns, steps, is_whole, notes }, room))
     })
 }
 

@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use lru::LruCache;
-use parking_lot::Mutex;
-
 use crate::{
-    cache::{BlockError, Reservation, nonzero},
+    cache::{BlockError, Key, Tag},
     format::tfrecord::Index,
     source::Source,
-    tree::{Siblings, memory::with_memory},
+    tree::{
+        Siblings,
+        memory::{Opened, open_once, with_memory},
+    },
     view::{Fault, ReadContext},
 };
-
-/// Most files that are kept open and indexed. The newest is always kept.
-const KEPT: usize = 32;
 
 /// One file of records.
 pub(super) struct Shard {
@@ -22,13 +19,12 @@ pub(super) struct Shard {
     pub(super) index: Index,
     /// Its number in the container.
     pub(super) number: u64,
-    _room: Option<Reservation>,
 }
 
 /// A file without records.
 impl Default for Shard {
     fn default() -> Self {
-        Self { source: Arc::new(Vec::new()), index: Index::default(), number: 0, _room: None }
+        Self { source: Arc::new(Vec::new()), index: Index::default(), number: 0 }
     }
 }
 
@@ -38,45 +34,30 @@ impl std::fmt::Debug for Shard {
     }
 }
 
-/// A file, or why it cannot be used.
-type Found = Result<Arc<Shard>, Arc<str>>;
+/// Tag of open files in the cache, by their numbers.
+const SHARD: Tag = Tag::Parsed(0);
 
-/// The most recently used files.
-pub(super) struct Shards(Mutex<LruCache<u64, Found>>);
-
-impl Default for Shards {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(nonzero(KEPT))))
-    }
+/// Returns the container's own file.
+pub(super) fn own(reader: &ReadContext) -> Result<Opened<Shard>, Fault> {
+    get(reader, 0, || Ok(Some(reader.source.clone())))
 }
 
-impl Shards {
-    /// Returns the container's own file.
-    pub(super) fn own(&self, reader: &ReadContext) -> Result<Found, Fault> {
-        self.get(reader, 0, || Ok(Some(reader.source.clone())))
-    }
+/// Returns another file of a container by its name and number.
+pub(super) fn named(
+    reader: &ReadContext,
+    files: &dyn Siblings,
+    name: &str,
+    number: u64,
+) -> Result<Opened<Shard>, Fault> {
+    get(reader, number, || files.file(name))
+}
 
-    /// Returns another file of a container by its name and number.
-    pub(super) fn named(
-        &self,
-        reader: &ReadContext,
-        files: &dyn Siblings,
-        name: &str,
-        number: u64,
-    ) -> Result<Found, Fault> {
-        self.get(reader, number, || files.file(name))
-    }
-
-    fn get(
-        &self,
-        reader: &ReadContext,
-        number: u64,
-        open: impl Fn() -> Result<Option<Arc<dyn Source>>, BlockError>,
-    ) -> Result<Found, Fault> {
-        if let Some(known) = self.0.lock().get(&number) {
-            return Ok(known.clone());
-        }
-        reader.may_work()?;
+fn get(
+    reader: &ReadContext,
+    number: u64,
+    open: impl Fn() -> Result<Option<Arc<dyn Source>>, BlockError>,
+) -> Result<Opened<Shard>, Fault> {
+    open_once(reader, Key::new(reader.container, SHARD, number, 0), || {
         let source = match open() {
             Ok(Some(source)) => source,
             Ok(None) => return Ok(Err("its file is not there".into())),
@@ -88,8 +69,6 @@ impl Shards {
             let room = memory.keep(index.memory_usage() as u64)?;
             Ok((index, room))
         })?;
-        let found = Ok(Arc::new(Shard { source, index, number, _room: Some(room) }));
-        self.0.lock().put(number, found.clone());
-        Ok(found)
-    }
+        Ok(Ok((Shard { source, index, number }, room)))
+    })
 }

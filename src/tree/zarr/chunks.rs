@@ -1,17 +1,17 @@
 //! Finds the chunks of an array: under their own keys, or in shards (`docs/formats/zarr.md` 3.5, 6.2).
 
 use std::{
+    collections::HashMap,
     fmt,
     ops::Range,
     sync::{Arc, Weak},
 };
 
-use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::store::{self, Place, Store};
 use crate::{
-    cache::{BlockError, Buffer, Key, Tag, nonzero},
+    cache::{BlockError, Buffer, Key, Tag},
     codec::{Chain, Codec, Filter},
     format::{
         Block,
@@ -35,42 +35,28 @@ pub(super) const TEXTS: Tag = Tag::Own(3);
 /// Most levels of shards.
 const LEVELS: u64 = 4;
 
-/// Files whose size is remembered, for all arrays of a container.
-const SIZES: usize = 1 << 14;
-const SIZE_MEMORY: usize = 96;
+/// Tag of the sizes of files of chunks: by array, and the place of the first of [`TOGETHER`] chunks.
+const SIZES: Tag = Tag::Parsed(0);
+const TOGETHER: u64 = 64;
 
-/// Shards that are read at the same time and opened once.
-const SHARDS: usize = 64;
+/// Sizes of the files of some chunks, by the chunks' numbers; `None` for what is not there.
+type Sizes = HashMap<u64, Option<u64>>;
+
+/// Tag of files of shards while chunks in them are read, so that each is opened once for all of these: by array and shard.
+const SHARDS: Tag = Tag::Parsed(1);
 
 /// What all arrays of a container share.
 pub(super) struct Files {
     pub(super) store: Store,
-    /// The sizes of files of chunks, by array and chunk; `None` if there is no file.
-    sizes: Mutex<LruCache<(u64, u64), Option<u64>>>,
-    /// Files of shards while chunks in them are read, so that each is opened once for all of these.
-    shards: Mutex<LruCache<(u64, u64), Weak<dyn Source>>>,
 }
 
 impl Files {
     pub(super) fn new(store: Store) -> Arc<Self> {
-        let (sizes, shards) = (LruCache::new(nonzero(SIZES)), LruCache::new(nonzero(SHARDS)));
-        Arc::new(Self { store, sizes: Mutex::new(sizes), shards: Mutex::new(shards) })
-    }
-
-    /// Returns the file of a shard that others read, or else this one.
-    fn shared(&self, number: (u64, u64), file: Arc<dyn Source>) -> Arc<dyn Source> {
-        let mut shards = self.shards.lock();
-        if let Some(known) = shards.get(&number).and_then(Weak::upgrade)
-            && known.len() == file.len()
-        {
-            return known;
-        }
-        shards.put(number, Arc::downgrade(&file));
-        file
+        Arc::new(Self { store })
     }
 
     pub(super) fn memory_usage(&self) -> usize {
-        self.store.memory_usage() + self.sizes.lock().len() * SIZE_MEMORY
+        self.store.memory_usage()
     }
 }
 
@@ -164,17 +150,37 @@ impl Stored {
         if self.path.is_empty() { key } else { format!("{}/{key}", self.path) }
     }
 
-    /// Returns where the file or member of a stored chunk is, by its place in the grid of stored chunks.
+    /// Returns the file of a shard that others read, or else this one.
+    fn shared(&self, reader: &ReadContext, number: u64, file: Arc<dyn Source>) -> Arc<dyn Source> {
+        let key = Key::new(reader.container, SHARDS, self.number, number);
+        let shard = reader.cache.parsed_default::<Mutex<Option<Weak<dyn Source>>>>(key, 0);
+        let mut shard = shard.lock();
+        if let Some(known) = shard.as_ref().and_then(Weak::upgrade)
+            && known.len() == file.len()
+        {
+            return known;
+        }
+        *shard = Some(Arc::downgrade(&file));
+        file
+    }
+
+    /// Returns the known sizes of files of chunks that are numbered about like this one.
+    fn sizes(&self, reader: &ReadContext, number: u64) -> Arc<Mutex<Sizes>> {
+        let key = Key::new(reader.container, SIZES, self.number, number / TOGETHER);
+        reader.cache.parsed_default(key, TOGETHER * 64)
+    }
+
+    /// Returns where the file or member of a stored chunk is, by its place in the grid of these.
     pub(super) fn outer(&self, reader: &ReadContext, at: &[u64]) -> Result<Option<Place>, Fault> {
-        let number = (self.number, linear(at.iter().copied(), counts(&self.shape, &self.keys.chunk)));
-        let known = self.files.sizes.lock().get(&number).copied();
+        let number = linear(at.iter().copied(), counts(&self.shape, &self.keys.chunk));
+        let known = self.sizes(reader, number).lock().get(&number).copied();
         if known == Some(None) {
             return Ok(None);
         }
         let found = self.files.store.place(reader, &self.key(at), known.flatten())?;
         if known.is_none() && self.files.store.zip().is_none() {
             let size = found.as_ref().map(|place| place.range.end);
-            self.files.sizes.lock().put(number, size);
+            self.sizes(reader, number).lock().insert(number, size);
         }
         Ok(found)
     }
@@ -231,16 +237,16 @@ impl Stored {
             };
             range = Some(from + offset..from + until);
             if level == 0 {
-                // The end of the range is the size of the file, which reading it needs.
-                let number = (self.number, linear(outer.iter().copied(), counts(&self.shape, &self.keys.chunk)));
+                // The size of the file, for reading it.
+                let number = linear(outer.iter().copied(), counts(&self.shape, &self.keys.chunk));
                 if self.files.store.zip().is_none() {
-                    self.files.sizes.lock().put(number, Some(end));
+                    self.sizes(reader, number).lock().insert(number, Some(end));
                 }
             }
         }
         let (Some(range), Some(place)) = (range, self.outer(reader, &outer)?) else { return Ok(None) };
-        let number = (self.number, linear(outer.iter().copied(), counts(&self.shape, &self.keys.chunk)));
-        let file = place.file.map(|file| self.files.shared(number, file));
+        let number = linear(outer.iter().copied(), counts(&self.shape, &self.keys.chunk));
+        let file = place.file.map(|file| self.shared(reader, number, file));
         Ok(Some(Place { file, range, crc: None, written: place.written }))
     }
 

@@ -517,7 +517,7 @@ impl Container for Tszip {
         self.table.item_info(&self.reader(reader), node)
     }
 
-    fn is_table(&self, node: NodeId) -> bool {
-        self.table.is_table(node)
+    fn is_table(&self, reader: &ReadContext, node: NodeId) -> bool {
+        self.table.is_table(reader, node)
     }
 }

@@ -18,6 +18,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
+    RemoteFile,
     room::{Room, Taken, counted},
     run::Run,
 };
@@ -41,13 +42,16 @@ pub(super) fn promise(runs: Vec<Arc<Run>>) {
     });
 }
 
+/// A run, and its object, so that who opens the object again finds the run.
+type Kept = (Arc<Run>, Option<Arc<RemoteFile>>);
+
 /// The bytes in memory, of all objects.
 #[derive(Debug)]
 pub(super) struct Memory {
     limit: u64,
     taken: Arc<Taken>,
     /// In the order in which they came. Eviction moves runs that are in use back to the end.
-    runs: Mutex<VecDeque<Arc<Run>>>,
+    runs: Mutex<VecDeque<Kept>>,
 }
 
 impl Memory {
@@ -90,8 +94,8 @@ impl Memory {
     }
 
     /// Keeps a run until it is evicted.
-    pub(super) fn keep(&self, run: Arc<Run>) {
-        self.runs.lock().push_back(run);
+    pub(super) fn keep(&self, run: Arc<Run>, file: Option<Arc<RemoteFile>>) {
+        self.runs.lock().push_back((run, file));
     }
 
     /// Evicts at least `bytes` bytes of finished runs, if there are that many. Returns whether any were evicted.
@@ -104,17 +108,17 @@ impl Memory {
             if sum >= bytes {
                 break;
             }
-            let Some(run) = runs.pop_front() else { break };
+            let Some((run, file)) = runs.pop_front() else { break };
             let is_wanted = || {
                 let is_fresh = !run.was_read.load(Relaxed) && run.born.elapsed() < FRESH;
                 is_fresh && !also_fresh || run.is_used.swap(false, Relaxed)
             };
             if !run.is_done() || !run.has_failed() && is_wanted() {
-                runs.push_back(run);
+                runs.push_back((run, file));
                 continue;
             }
             sum += run.len() as u64;
-            evicted.push(run);
+            evicted.push((run, file));
         }
         drop(runs);
         sum > 0
@@ -123,7 +127,9 @@ impl Memory {
     /// Forgets everything that is not on its way: for tests.
     #[cfg(test)]
     pub(super) fn clear(&self) {
-        self.runs.lock().retain(|run| !run.is_done());
+        let mut kept = std::mem::take(&mut *self.runs.lock());
+        kept.retain(|(run, _)| !run.is_done());
+        self.runs.lock().extend(kept);
     }
 }
 

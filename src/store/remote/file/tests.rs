@@ -249,7 +249,7 @@ fn memory_of_blocks_is_used_again_within_the_bound() {
         assert_eq!((run.push(&bytes[..1000]), run.is_ready(number * BLOCK + 1001)), (1000, false));
         run.push(&bytes[1000..]);
         assert!(run.whole().unwrap() == bytes);
-        memory.keep(Arc::new(run));
+        memory.keep(Arc::new(run), None);
         assert!(memory.taken() <= 16 << 20);
     };
     for number in 0..40 {

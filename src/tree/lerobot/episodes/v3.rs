@@ -108,7 +108,7 @@ impl Found<'_> {
         number: u64,
     ) -> Result<(), Fault> {
         let source = open(siblings, path)?.map_err(|reason| Fault::refused(&reason))?;
-        let columns = Columns::open(reader, source, path, number)?;
+        let (columns, _room) = Columns::open(reader, source, path, number)?;
         let rows = columns.file().rows;
         if rows > limits::LEROBOT_EPISODES as u64 {
             return Err(Fault::refused("it has too many rows"));
@@ -251,7 +251,7 @@ impl Found<'_> {
                 return Ok(());
             }
         };
-        let columns = Columns::open(reader, source, path, MAIN - 1)?;
+        let (columns, _room) = Columns::open(reader, source, path, MAIN - 1)?;
         let is_text = |leaf: &Leaf| matches!(leaf.values, Values::Texts | Values::Bytes) && leaf.form == Form::Scalar;
         let text = ["task", "__index_level_0__"].iter().find_map(|name| columns.file().leaf(name, is_text));
         let (Some(text), Some(index)) = (text, columns.file().leaf("task_index", is_integer)) else {

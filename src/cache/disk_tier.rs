@@ -1,7 +1,7 @@
 //! The tier below memory: decoded blocks on a local disk, for data that is larger than the cache.
 //!
 //! A block is kept when it is decoded, checked and worth it: its codec took at least twice as long as reading a part of
-//! it from this disk takes ([`Spill::is_worth`]). A later read that does not find the block in memory takes only the
+//! it from this disk takes ([`DiskTier::is_worth`]). A later read that does not find the block in memory takes only the
 //! range that it wants, so one frame of a block of a hundred costs one frame.
 //!
 //! What is kept is named by the state of the container's file ([`Source::state_key`]) and by the block's place, size,
@@ -25,18 +25,16 @@ use std::{
     ops::Range,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use lru::LruCache;
-use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::{BlockError, Buffer, Cache, FileSlot, Key, Piece, Verify, decode, nonzero};
+use super::{BlockError, Buffer, Cache, FileSlot, Key, Piece, Verify, decode};
 use crate::{
     codec::Codec,
     disk::{Blob, Disk, FileId, Limits, Payload, Way},
@@ -65,21 +63,15 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Most bytes in the queue for the disk, if decoding waits for it.
 const WAITED_FOR: u64 = 128 << 20;
 
-/// Most hashes of stored bytes that are remembered, at some 200 bytes of memory each.
-const PROOFS: usize = 16 << 10;
-
 /// Bytes that are read at a time to hash them: few enough to stay in the processor's cache.
 const HASHED: usize = 128 << 10;
-
-/// Most plain files that this process remembers as checked.
-const CHECKED: usize = 16 << 10;
 
 /// Version of the names. A later layout uses another number.
 const VERSION: u8 = 2;
 
 /// Options of the disk cache for decoded blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SpillOptions {
+pub struct DiskTierOptions {
     /// The folder, made if it does not exist. Only the user of this process may enter it.
     pub folder: PathBuf,
     /// Largest size of the folder in bytes.
@@ -90,12 +82,12 @@ pub struct SpillOptions {
     pub all: bool,
 }
 
-impl SpillOptions {
+impl DiskTierOptions {
     /// Opens the folder. A disk that fails or is full can be done without: that is logged, and the result is `None`.
     ///
     /// # Errors
     /// If the folder belongs to another user, others may enter it, or it is no folder.
-    pub fn open(&self, budget: u64) -> io::Result<Option<Spill>> {
+    pub fn open(&self, budget: u64) -> io::Result<Option<DiskTier>> {
         let limits = Limits::new(&self.folder, self.size);
         // What waits to be written counts against the budget, and is in the cache at first anyway. If decoding waits
         // for the disk, a longer queue gains nothing.
@@ -106,7 +98,7 @@ impl SpillOptions {
                 // This looks at each file, so nothing waits for it.
                 let counted = disk.clone();
                 let _ = thread::Builder::new().name("disk-cache".into()).spawn(move || counted.usage());
-                Ok(Some(Spill { wait: self.wait, all: self.all, ..Spill::new(disk) }))
+                Ok(Some(DiskTier { wait: self.wait, all: self.all, ..DiskTier::new(disk) }))
             }
             Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotADirectory) => Err(error),
             Err(error) => {
@@ -119,7 +111,7 @@ impl SpillOptions {
 
 /// Decoded blocks on disk.
 #[derive(Debug)]
-pub struct Spill {
+pub struct DiskTier {
     disk: Arc<Disk>,
     /// Moving average of the time to read a byte, in picoseconds.
     picos_per_byte: AtomicU64,
@@ -127,15 +119,7 @@ pub struct Spill {
     wait: bool,
     /// Whether blocks that are quick to decode are kept too.
     all: bool,
-    /// Plain files that were compared with their checksums.
-    checked: Mutex<LruCache<FileId, ()>>,
-    /// Hashes of stored bytes.
-    proofs: Mutex<LruCache<Proven, Arc<SingleFlight<[u8; 32]>>>>,
 }
-
-/// What a hash was made of: the number of the mounted filesystem, the state of the file, the range.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Proven(u64, [u8; 32], Range<u64>);
 
 /// Hashes a range of a source.
 fn hash(source: &dyn Source, range: Range<u64>) -> Result<[u8; 32], SourceError> {
@@ -153,6 +137,9 @@ fn hash(source: &dyn Source, range: Range<u64>) -> Result<[u8; 32], SourceError>
     }
     Ok(hash.finalize().into())
 }
+
+/// Whether a plain file was compared with its checksums.
+type IsChecked = Arc<OnceLock<()>>;
 
 /// A virtual file that consists of one whole block, and of bytes that are known without it.
 pub(crate) struct FileOfBlock<'a> {
@@ -212,69 +199,15 @@ impl Name {
     }
 }
 
-impl Spill {
+impl DiskTier {
     /// Returns a tier that keeps decoded blocks in `disk`.
     pub fn new(disk: Arc<Disk>) -> Self {
-        let checked = Mutex::new(LruCache::new(nonzero(CHECKED)));
-        let proofs = Mutex::new(LruCache::new(nonzero(PROOFS)));
-        Self { disk, picos_per_byte: AtomicU64::new(1000), wait: false, all: false, checked, proofs }
+        Self { disk, picos_per_byte: AtomicU64::new(1000), wait: false, all: false }
     }
 
     /// The disk cache that holds the blocks.
     pub fn disk(&self) -> &Arc<Disk> {
         &self.disk
-    }
-
-    /// Returns the block's name. `None` for an uncompressed block, and for bytes without a name of their own. A block
-    /// that is shown in pieces is kept in pieces.
-    ///
-    /// If `waits` is false: `None` if the block's stored bytes would have to be read for it.
-    pub(super) fn name(&self, block: &Block, source: &dyn Source, in_pieces: bool, waits: bool) -> Option<Name> {
-        let code = match &block.codec {
-            Codec::None => return None,
-            Codec::Zstd => [1, 0, 0, 0],
-            Codec::Lz4 => [2, 0, 0, 0],
-            Codec::Deflate => [3, 0, 0, 0],
-            Codec::Zlib => [4, 0, 0, 0],
-            Codec::Jpeg(width, height, channels) => [5, *width, *height, (*channels).into()],
-            Codec::Png(width, height, channels) => [6, *width, *height, (*channels).into()],
-            Codec::Chain(_) => [7, 0, 0, 0],
-            Codec::DeflateExact => [8, 0, 0, 0],
-        };
-        let mut name = Vec::with_capacity(128);
-        name.extend_from_slice(&[VERSION, in_pieces.into()]);
-        let state = source.state_key()?;
-        name.extend_from_slice(&state);
-        if let Some(filesystem) = source.filesystem() {
-            let front = 0..source.len().min(limits::FRONT as u64);
-            for range in [front, block.stored()] {
-                name.extend_from_slice(&self.proof(Proven(filesystem, state, range.clone()), source, range, waits)?);
-            }
-        }
-        for number in [block.offset, block.stored_size, block.size] {
-            name.extend_from_slice(&number.to_le_bytes());
-        }
-        for number in code {
-            name.extend_from_slice(&number.to_le_bytes());
-        }
-        let (kind, value) = match block.crc {
-            None => (0, 0),
-            Some(Crc { kind: CrcKind::Crc32c, value }) => (1, value),
-            Some(Crc { kind: CrcKind::Crc32, value }) => (2, value),
-        };
-        name.push(kind);
-        name.extend_from_slice(&u32::to_le_bytes(value));
-        if let Codec::Chain(chain) = &block.codec {
-            // Each filter with all that it is told.
-            name.extend_from_slice(format!("{:?}", chain.filters()).as_bytes());
-        }
-        Some(Name { key: name, size: block.size, in_pieces })
-    }
-
-    /// Returns the hash of a range, which is read if it is not known yet and the caller waits.
-    fn proof(&self, proven: Proven, source: &dyn Source, range: Range<u64>, waits: bool) -> Option<[u8; 32]> {
-        let flight = self.proofs.lock().get_or_insert(proven, Arc::default).clone();
-        if waits { flight.get_or_try_init(|| hash(source, range)).ok() } else { flight.get() }
     }
 
     /// Returns whether reading a part of the block from this disk takes at most half of `decoding`, the time to decode
@@ -384,15 +317,15 @@ impl Spill {
         }
     }
 
-    /// Returns a kept virtual file, compared with its checksums.
-    fn file(&self, name: &Name, file: &FileOfBlock<'_>) -> Option<File> {
+    /// Returns a kept virtual file, compared with its checksums once: `checked` says whether that was done.
+    fn file(&self, name: &Name, file: &FileOfBlock<'_>, checked: impl Fn(FileId) -> IsChecked) -> Option<File> {
         let key = name.of_file(file);
         let blob = self.disk.get_file(&key).filter(|blob| blob.len() == file.size)?;
         let own = blob.try_clone_file().ok()??;
-        let id = FileId::of(&own).ok()?;
-        if self.checked.lock().get(&id).is_none() {
+        let checked = checked(FileId::of(&own).ok()?);
+        if checked.get().is_none() {
             self.disk.check_file(&key, &blob).ok()?;
-            self.checked.lock().put(id, ());
+            let _ = checked.set(());
             // From now on the block is read out of the file.
             self.remove_pieces(name);
         }
@@ -412,16 +345,75 @@ impl Spill {
 }
 
 impl Cache {
+    /// Returns the block's name. `None` for an uncompressed block, and for bytes without a name of their own. A block
+    /// that is shown in pieces is kept in pieces.
+    ///
+    /// If `waits` is false: `None` if the block's stored bytes would have to be read for it.
+    fn spilled_name(&self, block: &Block, source: &dyn Source, waits: bool) -> Option<Name> {
+        let in_pieces = self.in_pieces(block);
+        let code = match &block.codec {
+            Codec::None => return None,
+            Codec::Zstd => [1, 0, 0, 0],
+            Codec::Lz4 => [2, 0, 0, 0],
+            Codec::Deflate => [3, 0, 0, 0],
+            Codec::Zlib => [4, 0, 0, 0],
+            Codec::Jpeg(width, height, channels) => [5, *width, *height, (*channels).into()],
+            Codec::Png(width, height, channels) => [6, *width, *height, (*channels).into()],
+            Codec::Chain(_) => [7, 0, 0, 0],
+            Codec::DeflateExact => [8, 0, 0, 0],
+        };
+        let mut name = Vec::with_capacity(192);
+        name.extend_from_slice(&[VERSION, in_pieces.into()]);
+        name.extend_from_slice(&self.name_of_state(source, block.stored(), waits)?);
+        for number in [block.offset, block.stored_size, block.size] {
+            name.extend_from_slice(&number.to_le_bytes());
+        }
+        for number in code {
+            name.extend_from_slice(&number.to_le_bytes());
+        }
+        let (kind, value) = match block.crc {
+            None => (0, 0),
+            Some(Crc { kind: CrcKind::Crc32c, value }) => (1, value),
+            Some(Crc { kind: CrcKind::Crc32, value }) => (2, value),
+        };
+        name.push(kind);
+        name.extend_from_slice(&u32::to_le_bytes(value));
+        if let Codec::Chain(chain) = &block.codec {
+            // Each filter with all that it is told.
+            name.extend_from_slice(format!("{:?}", chain.filters()).as_bytes());
+        }
+        Some(Name { key: name, size: block.size, in_pieces })
+    }
+
+    /// Returns what names bytes of a source in every process: the state of its file, and for a local file the hashes of
+    /// its front and of these bytes. `None` for bytes without a name; if `waits` is false, also if they would have to be
+    /// read for it.
+    pub(super) fn name_of_state(&self, source: &dyn Source, range: Range<u64>, waits: bool) -> Option<Vec<u8>> {
+        let state = source.state_key()?;
+        let mut name = state.to_vec();
+        if let Some(filesystem) = source.filesystem() {
+            let front = 0..source.len().min(limits::FRONT as u64);
+            for range in [front, range] {
+                let numbers = [filesystem, range.start, range.end].map(u64::to_le_bytes);
+                let key = Key::named("hash of bytes", &[&state, numbers.as_flattened()].concat());
+                let flight = self.parsed_default::<SingleFlight<[u8; 32]>>(key, 0);
+                let hash = if waits { flight.get_or_try_init(|| hash(source, range)).ok() } else { flight.get() };
+                name.extend_from_slice(&hash?);
+            }
+        }
+        Some(name)
+    }
+
     /// Returns the disk cache, and the name of a block there.
-    pub(super) fn spilled(&self, block: &Block, source: &dyn Source) -> Option<(&Spill, Name)> {
-        let spill = self.spill.as_ref().filter(|_| self.check_size(block).is_ok())?;
-        Some((spill, spill.name(block, source, self.in_pieces(block), true)?))
+    pub(super) fn spilled(&self, block: &Block, source: &dyn Source) -> Option<(&DiskTier, Name)> {
+        let spill = self.disk.as_ref().filter(|_| self.check_size(block).is_ok())?;
+        Some((spill, self.spilled_name(block, source, true)?))
     }
 
     /// Returns whether a block is known to be in the disk cache, without reading any of the container.
     pub(super) fn is_known_spilled(&self, block: &Block, source: &dyn Source) -> bool {
-        let Some(spill) = &self.spill else { return false };
-        spill.name(block, source, self.in_pieces(block), false).is_some_and(|name| spill.has(&name, 0))
+        let Some(spill) = &self.disk else { return false };
+        self.spilled_name(block, source, false).is_some_and(|name| spill.has(&name, 0))
     }
 
     /// Returns a part of a block that is on disk and not in memory. A block that is wanted whole comes to memory
@@ -434,7 +426,7 @@ impl Cache {
         range: &Range<u64>,
     ) -> Result<Option<Piece>, Arc<BlockError>> {
         let (wanted, is_known) = (range.end - range.start, || self.peek(&key, |_| ()).is_some());
-        if self.spill.is_none() || wanted == block.size || is_known() {
+        if self.disk.is_none() || wanted == block.size || is_known() {
             return Ok(None);
         }
         let Some((spill, name)) = self.spilled(block, &**source) else { return Ok(None) };
@@ -452,7 +444,7 @@ impl Cache {
     }
 
     /// Keeps a decoded block on disk as well, if its checksum was compared and it is worth it.
-    pub(super) fn keep(&self, spill: &Spill, name: &Name, block: &Block, took: Duration, bytes: Payload) {
+    pub(super) fn keep(&self, spill: &DiskTier, name: &Name, block: &Block, took: Duration, bytes: Payload) {
         if self.verify != Verify::Off && spill.is_worth(block, took) {
             spill.keep(name, bytes);
         }
@@ -463,7 +455,8 @@ impl Cache {
     /// Returns a virtual file from the disk cache, whose bytes are right.
     pub(crate) fn spilled_file(&self, file: &FileOfBlock<'_>, source: &dyn Source) -> Option<File> {
         let (spill, name) = self.spilled(file.block, source)?;
-        spill.file(&name, file)
+        let key = |id: FileId| Key::named("checked file", format!("{id:?}").as_bytes());
+        spill.file(&name, file, |id| self.parsed_default(key(id), 0))
     }
 
     /// Keeps a finished file in memory on disk as well, if its block was checked and it is worth it. `took` is how long

@@ -15,13 +15,13 @@ const MOST: u64 = 64 << 20;
 /// Maps that no buffer uses. They are not reserved. They and all reserved bytes together never exceed the budget and
 /// [`BEYOND`].
 #[derive(Debug, Default)]
-pub(super) struct Spares {
+pub(super) struct BufferPool {
     /// The newest at the end.
     maps: Mutex<Vec<MmapMut>>,
     bytes: AtomicU64,
 }
 
-impl Spares {
+impl BufferPool {
     /// Keeps a map. `unreserved` returns how many bytes of the budget are not reserved, including those of this map.
     pub(super) fn put(&self, map: MmapMut, unreserved: impl FnOnce() -> u64) {
         if map.len() as u64 > MOST {
