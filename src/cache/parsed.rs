@@ -94,7 +94,7 @@ impl Entry for Arc<AnyParsed> {
 
     fn is_idle(&self) -> bool {
         // Both are cloned under the lock that is held here, or by those who hold a clone already.
-        Arc::strong_count(self) == 1 && Arc::strong_count(&self.value) == 1
+        Self::strong_count(self) == 1 && Arc::strong_count(&self.value) == 1
     }
 
     fn cost(&self) -> u64 {

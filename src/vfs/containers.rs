@@ -66,10 +66,13 @@ pub(super) struct Counters {
     pub(super) closed: AtomicU64,
 }
 
+/// An opening of a container under way, for which others may wait.
+type Opening = SingleFlight<Result<Arc<Opened>, Error>>;
+
 struct State {
     open: LruCache<Arc<ContainerId>, Open>,
     /// Containers that are being opened, each by one thread.
-    opening: HashMap<Arc<ContainerId>, Arc<SingleFlight<Result<Arc<Opened>, Error>>>>,
+    opening: HashMap<Arc<ContainerId>, Arc<Opening>>,
     /// Bytes of memory that the open ones take, about, and after how many openings they are added up again: they grow
     /// while they are used, and adding all up at each opening would take the square of their number.
     weight: usize,
