@@ -572,7 +572,14 @@ impl ReadContext {
                 out.copy_from_slice(&bytes[part.start as usize..part.end as usize]);
                 Ok(())
             }
-            Data::Stored(range) => self.fill_stored(None, range.start + part.start, out),
+            Data::Stored(range) => {
+                let length = range.end - range.start;
+                // A small array is read whole almost always. A far store then gets one request for all of it.
+                if self.wait == Wait::Always && length <= limits::PIECE as u64 && (out.len() as u64) < length {
+                    self.source.prefetch(std::slice::from_ref(range));
+                }
+                self.fill_stored(None, range.start + part.start, out)
+            }
             Data::Block(block, range) => self.fill_block(block, range.start + part.start, out),
             Data::Sought(..) => self.fill(&*data.located(self)?, part, out),
             Data::Rendered(rendered) => rendered.fill(self, part, out),

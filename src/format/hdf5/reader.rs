@@ -12,7 +12,7 @@ use crate::{
 const SMALL: u64 = 16 << 10;
 
 /// Bytes between two structures from which a far store gets a request for each. A request takes as long as they do.
-const APART: u64 = 128 << 10;
+const APART: u64 = 256 << 10;
 
 /// A place in a file as its structures name it: an offset from the signature, in bytes.
 pub type Place = u64;
