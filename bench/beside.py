@@ -13,7 +13,7 @@ from support.stores import KEYS, Store
 
 from .timing import machine, record, settle
 
-__all__ = ["ROUNDS", "Rows", "copies", "far", "fresh", "on_one_core", "once", "peak_memory", "seconds", "statistics_of", "timed"]
+__all__ = ["ROUNDS", "Rows", "closed", "copies", "far", "fresh", "on_one_core", "once", "peak_memory", "seconds", "statistics_of", "timed"]
 
 ROUNDS = 5
 
@@ -56,6 +56,18 @@ def copies(path, count=ROUNDS + 1):
 
 
 @contextlib.contextmanager
+def closed(path, look):
+    """Copies of a file in a mount that runs, all closed: of another one `look` has been taken."""
+    with copies(path) as left:
+        made = [next(left) for _ in range(ROUNDS + 1)]
+        # Programs that go through a folder in order have the next ones opened ahead.
+        made = made[::2] + made[1::2][::-1]
+        with fresh(made[0].parent) as mnt:
+            look(mnt / made[0].name)
+            yield (mnt / copy.name for copy in made[1:])
+
+
+@contextlib.contextmanager
 def on_one_core():
     """This process and those that it starts run on one core."""
     before = os.sched_getaffinity(0)
@@ -72,8 +84,8 @@ class Far:
     def __init__(self, store, endpoint, cache):
         self.store, self.endpoint, self.cache = store, endpoint, cache
 
-    def mounted(self):
-        return fresh("s3://b", f"--endpoint-url={self.endpoint}", f"--disk-cache={self.cache}")
+    def mounted(self, path=""):
+        return fresh(f"s3://b{path}", f"--endpoint-url={self.endpoint}", f"--disk-cache={self.cache}")
 
     def requests(self):
         """Requests since the last call."""
@@ -128,6 +140,7 @@ class Rows:
         return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ("---",) * 6, *self.lines])
 
     def record(self, name, title, command, about):
+        about = f"{about}; at a niceness of {os.nice(0)}"
         text = f"`{command}`: {about}\n\n{machine()}\n\n{self.text()}"
         print(record(name, title, text))
 

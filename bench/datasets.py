@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from support.writers import tfrecord
 
-from .beside import ROUNDS, Rows, far, fresh, once, statistics_of, timed
+from .beside import ROUNDS, Rows, fresh, once, timed
 
 EPISODES, STEPS, FPS, FRAMES = 300, 200, 30, 240
 CAMERA = "observation.images.top"
@@ -172,19 +172,6 @@ def frames(rows, folder):
 
         second()
         rows.ratio("the same, a second epoch with --spill, remounted", second, bare, "≥ 10 × faster", least=10)
-    program = f"""
-import numpy as np, sys
-stack = np.load(sys.argv[1], mmap_mode="r")
-print(sum(int(stack[number].sum()) for number in {order!r}))
-"""
-    with fresh(folder.parent) as mnt:
-        path = mnt / folder.name / f"episodes/0/images/{CAMERA}.npy"
-        running = [subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE) for _ in range(4)]
-        assert len({process.communicate()[0] for process in running}) == 1
-        decoded = statistics_of(mnt)["cache"]["decoded_bytes"] / (640 * 480 * 3)
-    groups = len({number // 2 for number in order})
-    rows.value("4 processes read the same 40 frames: frames decoded", decoded, f"frames, of {2 * groups} in their groups",
-               "each once", decoded <= 2 * groups + 4)
 
 
 def shards(rows, folder):
@@ -204,19 +191,7 @@ def shards(rows, folder):
     rows.value("the first frame after it", sorted(first)[ROUNDS // 2], "s", "≤ 5 ms", sorted(first)[ROUNDS // 2] <= 0.005)
 
 
-def from_afar(rows, folder):
-    files = [(f"sets/{file.relative_to(folder.parent)}", file) for file in sorted(folder.rglob("*")) if file.is_file()]
-    with far(files) as bucket, bucket.mounted() as mnt:
-        bucket.requests()
-        assert len(os.listdir(mnt / "sets" / folder.name / "episodes")) == EPISODES
-        first = bucket.requests()
-        rows.value("bucket with 20 ms: ls episodes", first, "requests", "≤ 4", first <= 4)
-        (mnt / "sets" / folder.name / f"episodes/3/images/{CAMERA}/007.png").read_bytes()
-        then = bucket.requests()
-        rows.value("and one frame", then, "requests", "≤ 3", then <= 3)
-
-
-WORKS = [(columns, robot), (frames, robot), (shards, rlds), (from_afar, robot)]
+WORKS = [(columns, robot), (frames, robot), (shards, rlds)]
 
 
 def main():

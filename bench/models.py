@@ -22,7 +22,7 @@ import safetensors.numpy
 import shardfs
 from support import BIN
 
-from .beside import ROUNDS, Rows, copies, far, fresh, on_one_core, once, peak_memory, timed
+from .beside import ROUNDS, Rows, closed, copies, far, fresh, on_one_core, once, peak_memory, timed
 
 MIB = 1 << 20
 
@@ -90,14 +90,14 @@ print(peak() - before)
 
 
 def one_tensor(rows, path):
-    def mounted():
-        with fresh(path.parent) as mnt:
-            return timed(lambda: np.load(mnt / path.name / "layer.7.npy", mmap_mode="r").sum())[0]
+    def mounted(container):
+        return timed(lambda: np.load(container / "layer.7.npy", mmap_mode="r").sum())[0]
 
     def other():
         return timed(lambda: safe(path, "layer.7").sum())[0]
 
-    rows.ratio("np.load(mmap_mode='r') of 256 KiB, closed", mounted, other, "≤ 2 ×", most=2)
+    with closed(path, mounted) as left:
+        rows.ratio("np.load(mmap_mode='r') of 256 KiB, closed", lambda: mounted(next(left)), other, "≤ 2 ×", most=2)
 
     with copies(path) as left:
         shardfs.open(str(next(left)))["layer.7"][...]
@@ -135,12 +135,12 @@ def from_afar(rows, path):
 
 
 def archives(rows, plain, deflated):
-    def mounted():
-        with fresh(plain.parent) as mnt:
-            return timed(lambda: np.load(mnt / plain.name / "a40.npy"))[0]
+    def mounted(container):
+        return timed(lambda: np.load(container / "a40.npy"))[0]
 
-    rows.ratio("npz: one of 64 arrays of 1 MiB, closed", mounted, lambda: timed(lambda: np.load(plain)["a40"])[0],
-               "≤ 0.5 ×", most=0.5)
+    with closed(plain, mounted) as left:
+        rows.ratio("npz: one of 64 arrays of 1 MiB, closed", lambda: mounted(next(left)),
+                   lambda: timed(lambda: np.load(plain)["a40"])[0], "≤ 0.5 ×", most=0.5)
     with copies(plain) as left:
         rows.ratio("the same in Python", lambda: timed(lambda: shardfs.open(str(next(left)))["a40"][...])[0],
                    lambda: timed(lambda: np.load(plain)["a40"])[0], "≤ 0.5 ×", most=0.5)

@@ -133,7 +133,7 @@ def tables(rows, path):
         with fresh(path.parent) as mnt:
             def work():
                 table = mnt / path.name / "topics/imu/messages.parquet"
-                found = duckdb.sql(f'select count(*), sum("angular_velocity.x") from "{table}"').fetchone()
+                found = duckdb.sql(f'select count(*), sum("angular_velocity.x") from "{table}"').fetchall()[0]
                 assert found == (IMUS, expected), found
 
             return timed(work)[0]
