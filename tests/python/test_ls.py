@@ -163,3 +163,43 @@ def test_rust_log_shows_this_program_only():
     env = {**os.environ, "RUST_LOG": "trace"}
     done = run("info", FIXTURES / "demo.kdb", env=env, check=True)
     assert all("shardfs" in line for line in done.stderr.splitlines())
+
+
+def test_info_draws_groups_as_h5ls_does(tmp_path):
+    """Every group, dataset and attribute of a file of h5py, with type, shape, chunks and filters; links with targets."""
+    h5py, np = pytest.importorskip("h5py"), pytest.importorskip("numpy")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.attrs["title"] = "all"
+        group = file.create_group("g/deep")
+        group.create_dataset("a", data=np.zeros((6, 4), "f4"), chunks=(2, 4), compression="gzip", shuffle=True)
+        group["a"].attrs["unit"] = "m"
+        group["words"] = ["x", "y"]
+        group["one"] = np.int16(3)
+        file["last"], file["gone"] = h5py.SoftLink("/g/deep/a"), h5py.SoftLink("/none")
+        file.create_dataset("rows", (3,), h5py.vlen_dtype(np.dtype("i4")))
+        shorts = {"<f4": "f32", "<i2": "i16"}
+        filters = {(None, False): "none", ("gzip", True): "shuffle+gzip"}
+        wanted = []
+
+        def line(name, thing):
+            last, depth = name.rpartition("/")[2], name.count("/")
+            if isinstance(thing, h5py.Group):
+                return wanted.append((depth, f"{last}/"))
+            kind = shorts.get(thing.dtype.str) or ("text" if h5py.check_string_dtype(thing.dtype) else "sequence")
+            shape = "[" + ",".join(map(str, thing.shape)) + "]"
+            chunks = [] if thing.chunks is None else ["chunks", "[" + ",".join(map(str, thing.chunks)) + "]"]
+            wanted.append((depth, last, kind, shape, *chunks, filters[thing.compression, thing.shuffle]))
+            return None
+
+        file.visititems(line)
+    found = [(len(line) - len(line.lstrip()), *line.split()) for line in lines("info", tmp_path / "x.h5")]
+    tree = [(depth // 2 - 1, *words) for depth, *words in found if "->" not in words and words[0] not in (
+        "format:", "version:", str(tmp_path / "x.h5"))]
+    assert tree == wanted
+    assert (2, "last", "->", "g/deep/a") in found or (2, "last", "->", "g/deep/a.npy") in found
+    assert any(words[:3] == ["gone", "->", "none"] for _, *words in found)
+    text = lines("info", "--attributes", tmp_path / "x.h5")
+    assert '  @title = "all"' in text and '      @unit = "m"' in [line[2:] for line in text]
+    assert lines("info", tmp_path / "x.h5/g/deep/a.npy")[1].split()[:3] == ["a", "f32", "[6,4]"]
+    assert [line.split()[0] for line in lines("info", "--tree", FIXTURES / "demo.kdb/episodes/0")[1:]] == [
+        "action", "images/", "front", "wrist", "is_terminal", "reward", "state"]

@@ -81,6 +81,27 @@ def test_frames_of_kdb_episodes(page, golden_server):
     page.quiet()
 
 
+def test_frames_of_rlds_episodes(page, golden_server):
+    """As those of KDB, and with the arrays of the steps as curves, also those in a folder."""
+    name = "toy_robot/1.0.0"
+    tree, every = load_expected("rlds")[name]["tree"], np.load(GOLDEN / "rlds/frames.npz")
+    top = "train/episodes/0"
+    stacks = {path.removeprefix(f"{top}/images/").removesuffix(".npy"): entry for path, entry in tree.items()
+              if path.startswith(f"{top}/images/") and "stack" in entry}
+    assert page.open(golden_server.url + address(f"rlds/{name}/{top}/")) == 200
+    names = camera_names(page)
+    assert set(stacks) <= set(names)
+    for camera, entry in stacks.items():
+        for step, number in enumerate(entry["stack"]):
+            go(page, step)
+            found, frame = shown(page, names.index(camera))[..., :3].astype(int), every[entry["frames"]][number]
+            assert found.shape[:2] == frame.shape[:2] and abs(found - frame).max() <= (0 if entry["exact"] else 16)
+    assert "observation" in page.page.content() and "action" in page.page.content()
+    page.quiet()
+    assert page.open(golden_server.url + address(f"rlds/{name}/")) == 200
+    assert "train 0" in page.page.content()
+
+
 def test_playing(page, fixtures_server):
     """Play goes through all steps once and ends at the last; keys step; the link remembers where."""
     assert page.open(fixtures_server.url + "/files/ep_001.wshard/") == 200

@@ -266,3 +266,25 @@ def test_a_server_that_hangs_can_be_unmounted():
     with reader_of_a_server_that_hangs() as (mnt, _):
         run("umount", "--force", mnt)
         assert not os.path.ismount(mnt)
+
+
+def test_names_of_zarr_nodes_are_escaped_once(tmp_path):
+    """A `%` in the name of a node is one in a key; through a server it is what it is in a folder."""
+    group = json.dumps({"zarr_format": 3, "node_type": "group"})
+    array = json.dumps({"zarr_format": 3, "node_type": "array", "shape": [4], "data_type": "int32", "fill_value": 7,
+                        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+                        "chunk_key_encoding": {"name": "default"},
+                        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]})
+    for name, text in (("", group), ("50% b", group), ("50% b/x%41", array), ("a", array)):
+        folder = tmp_path / "data/odd.zarr" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "zarr.json").write_text(text)
+    chunk = tmp_path / "data/odd.zarr/50% b/x%41/c/1"
+    chunk.parent.mkdir()
+    chunk.write_bytes(bytes(8))
+    for server in (nginx, caddy, python_server):
+        with server(tmp_path) as address:
+            way = "json/data/" if server is nginx else "data/"
+            with mounted(f"{address}/{way}", "--detect=content") as there, mounted(tmp_path / "data") as here:
+                assert_same_trees(there, here)
+                assert (there / "odd.zarr/50%25 b/x%2541.npy").read_bytes()[-16:] == bytes([7, 0, 0, 0] * 2 + [0] * 8)
