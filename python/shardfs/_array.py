@@ -137,7 +137,7 @@ class Array(Dataset):
         except (OSError, NotAnArray) as error:
             return f"<shardfs.Array {self.path}: {error}>"
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy:
             return np.array(self._whole(), dtype=dtype)
         whole = self._whole()
@@ -278,7 +278,8 @@ class Array(Dataset):
         axes = selection.axes
         listed = next((number for number, axis in enumerate(axes) if isinstance(axis, list)), None)
         if listed is None:
-            found = self._slices([axis if isinstance(axis, range) else range(axis, axis + 1) for axis in axes])
+            found = self._slices([axis if isinstance(axis, range) else range(axis, axis + 1)
+                                  for axis in axes if not isinstance(axis, list)])
         else:
             # Each number once, in order, and numbers that follow each other together.
             numbers = axes[listed]

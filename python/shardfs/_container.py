@@ -127,7 +127,7 @@ class Container(Arrays):
             return
         for episode in self.episodes:
             yield from (f"{episode._below}/{name}" for name in episode)
-        paths = self._node.arrays()
+        paths: Iterable[str] = self._node.arrays()
         if not paths and not self.episodes:
             # Its items are shown as folders, like the columns of a table.
             paths = (path for path, _ in _files(self, "") if path.endswith(".npy"))

@@ -86,7 +86,7 @@ class Dataset(Member):
     @property
     def fillvalue(self) -> Any:
         """What elements have that were never written."""
-        found = next((item for item in self.file.info.get("items", ()) if item.get("path") == self._inside()), {})
+        found: dict[str, Any] = next((item for item in self.file.info.get("items", ()) if item.get("path") == self._inside()), {})
         zero = np.zeros((), self.dtype)[()]
         fill = found.get("fill", found.get("fill_value"))
         return zero if fill is None or not isinstance(fill, (int, float)) else np.asarray(fill, self.dtype)[()]
@@ -178,7 +178,7 @@ class _View:
     def __getitem__(self, key: Any) -> Any:
         return self._change(self._dataset[key])
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("elements that are changed need a copy")
         found = np.asarray(self._change(self._dataset[...]))
@@ -236,7 +236,7 @@ class AsStr(_View):
         return texts
 
 
-def _text(found: bytes | str, encoding: str, errors: str) -> str:
+def _text(found: Any, encoding: str, errors: str) -> str:
     return str(found) if isinstance(found, str) else bytes(found).decode(encoding, errors)
 
 

@@ -23,7 +23,7 @@ class Tree(Place):
     __slots__ = ()
 
     @overload
-    def open(self, path: str, *, buffering: Literal[0]) -> Readable: ...
+    def open(self, path: str, *, buffering: Literal[0]) -> Readable: ...  # type: ignore[overload-overlap]
     @overload
     def open(self, path: str, *, buffering: int = ...) -> io.BufferedReader: ...
 
@@ -147,8 +147,9 @@ class Group(Tree, Member, Mapping[str, Any]):
             node = node.followed()
             # Links may lead to another container.
             path, state = node.path, node.state
-        made = {"group": Group, "array": Array, "bytes": Array}.get(kind, Rows)
-        return made(self._source, path, state, node)
+        made: type[Any] = {"group": Group, "array": Array, "bytes": Array}.get(kind, Rows)
+        found: Group | Dataset = made(self._source, path, state, node)
+        return found
 
     def get(self, name: str, default: Any = None, getclass: bool = False, getlink: bool = False) -> Any:
         """Returns a group or array, or `default` if there is none.
@@ -243,11 +244,15 @@ class Group(Tree, Member, Mapping[str, Any]):
 
 
 class _Values(ValuesView[Any]):
+    _mapping: Mapping[str, Any]
+
     def __iter__(self) -> Iterator[Any]:
         return (self._mapping.get(name) for name in self._mapping)
 
 
 class _Items(ItemsView[str, Any]):
+    _mapping: Mapping[str, Any]
+
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         return ((name, self._mapping.get(name)) for name in self._mapping)
 
@@ -318,7 +323,7 @@ class Tables(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         file = self.file(name)
         try:
-            import pyarrow.parquet
+            import pyarrow.parquet  # type: ignore[import-untyped]
         except ImportError:
             raise ImportError("tables are read by pyarrow, which is not installed; tables.file(name) is the Parquet file") \
                 from None
@@ -348,8 +353,9 @@ def of_node(node: Node, source: Any, path: str) -> Group | Dataset | None:
         kind = "lines"
     else:
         return None
-    made = {"group": Group, "array": Array}.get(kind, Rows)
-    return made(source, path, node.state, node)
+    made: type[Any] = {"group": Group, "array": Array}.get(kind, Rows)
+    found: Group | Dataset = made(source, path, node.state, node)
+    return found
 
 
 def refused(node: Node) -> NotAContainer:

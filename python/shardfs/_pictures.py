@@ -40,7 +40,7 @@ class Picture:
             return _decoded(self._camera._file(self._frame), self.path)
         return self._camera.array[self._frame]
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         pixels = self._pixels()
         return pixels if dtype is None else pixels.astype(dtype, copy=False)
 
@@ -140,10 +140,10 @@ class Camera(Sequence[Picture]):
     def __len__(self) -> int:
         return self._frames
 
-    @overload
+    @overload  # type: ignore[override]
     def __getitem__(self, frame: int) -> Picture: ...
     @overload
-    def __getitem__(self, frame: slice | list[int] | NDArray[Any]) -> NDArray[Any]: ...  # type: ignore[overload-overlap]
+    def __getitem__(self, frame: slice | list[int] | NDArray[Any]) -> NDArray[Any]: ...
 
     def __getitem__(self, frame: Any) -> Any:
         if isinstance(frame, (int, np.integer)):
@@ -152,7 +152,7 @@ class Camera(Sequence[Picture]):
             return Picture(self, int(frame) % self._frames)
         return self._stack()[frame]
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         return self._stack().__array__(dtype, copy)
 
     @property

@@ -166,7 +166,7 @@ class Rows(Dataset):
             else range(axis.start - low, axis.stop - low, axis.step))
         return Selection([front, *selection.axes[1:]], selection.new).of(rows)
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         found: NDArray[Any] = self[...]
         return found if dtype is None else found.astype(dtype)
 
