@@ -23,7 +23,8 @@ pub fn folder(part: &[u8], reserved: &[&str], number: u32) -> String {
     let mut name = escape(part);
     if reserved.contains(&name.as_str()) {
         // Reserved names are ASCII, so the first byte is the first character.
-        name = format!("%{:02X}{}", name.as_bytes()[0], &name[1..]);
+        let (first, rest) = name.split_at_checked(1).unwrap_or_default();
+        name = first.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>() + rest;
     }
     if SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
         && let Some(dot) = name.rfind('.')

@@ -127,10 +127,10 @@ impl Entry {
         let stored = [name.as_bytes().to_vec(), names::stored(name)];
         for part in stored.iter().take(if stored[0] == stored[1] { 1 } else { 2 }) {
             let files = SUFFIXES.iter().map(|(suffix, kind)| (names::file(part, suffix, 1), *kind));
-            // A name that is reserved at this place alone has its first byte escaped.
+            // A name that is reserved at this place has its first byte escaped; what is shown by the name is no member.
             let own = String::from_utf8_lossy(part).into_owned();
-            let folders =
-                [names::folder(part, &names::RESERVED, 1), own.clone(), names::folder(part, &[own.as_str()], 1)];
+            let escaped = if own.is_ascii() { names::folder(part, &[own.as_str()], 1) } else { own.clone() };
+            let folders = [escaped, names::folder(part, &names::RESERVED, 1), own];
             for (shown, kind) in files.chain(folders.map(|folder| (folder, MemberKind::Group))) {
                 let Some(entry) = self.child_or_none(&shown)? else { continue };
                 let candidate = Candidate { shown, kind, is_link: entry.kind() == EntryKind::Link };
