@@ -264,7 +264,7 @@ fn plain(bytes: &[u8], block: &Block, each: &mut recording::EachChunk<'_>) -> Re
     match (&block.codec, bytes.get(range)) {
         (Codec::None, Some(records)) if block.size == block.stored_size => {
             let records = records.to_vec();
-            each(&recording::InFile { source: &records, range: 0..block.size })
+            each(&recording::InFile::new(&records, 0..block.size))
         }
         _ => Err(PartError::Damaged("it is compressed".into())),
     }
@@ -280,7 +280,7 @@ fn entries(bytes: &Vec<u8>, found: &recording::Recording, places: &dyn recording
             assert_eq!(listed.len(), run.count as usize);
             let Ok(block) = places.block(bytes, run.chunk) else { continue };
             let range = block.offset..block.offset.saturating_add(block.stored_size);
-            let chunk = recording::InFile { source: bytes, range };
+            let chunk = recording::InFile::new(bytes, range);
             for entry in listed.iter().filter(|_| block.codec == Codec::None) {
                 if let Ok(placed) = places.place(&chunk, entry) {
                     assert!(placed.data.start <= placed.data.end && placed.data.end <= block.size);

@@ -79,7 +79,8 @@ use crate::{
     disk::Disk,
     format::{Block, Crc},
     limits,
-    source::Source,
+    pool::{Place, pool},
+    source::{Source, Wait},
     sync,
 };
 
@@ -226,12 +227,17 @@ impl Cache {
             false => self.budget.try_reserve(needs.all(), |_| false),
         };
         let Some(room) = room else { return };
-        let (slot, is_new) = self.acquire(key, self.window(block));
-        if is_new {
-            let (cache, block, source) = (self.clone(), block.clone(), source.clone());
-            // An error is not lost: the next reader gets it.
-            blocking::unblock(move || cache.fill(key, &slot, &block, &source, &needs, Ok(room))).detach();
-        }
+        let (cache, block, source) = (self.clone(), block.clone(), source.clone());
+        pool().run_if_free(Place::Task("decode ahead"), move || {
+            if cache.peek(&key, |_| ()).is_some() {
+                return;
+            }
+            let (slot, is_new) = cache.acquire(key, cache.window(&block));
+            if is_new {
+                // An error is not lost: the next reader gets it.
+                cache.fill(key, &slot, &block, &source, &needs, Ok(room));
+            }
+        });
     }
 
     /// How checksums are verified.
@@ -248,19 +254,24 @@ impl Cache {
     /// need not wait for the verdict.
     ///
     /// # Errors
-    /// [`BlockError`], the same one for all readers.
+    /// [`BlockError`], the same one for all readers; `WouldBlock` for a caller that does not wait for a checksum.
     pub fn check(
         self: &Arc<Self>,
         key: Key,
         block: &Block,
         source: &Arc<dyn Source>,
         range: &Range<u64>,
+        wait: Wait,
     ) -> Result<(), Arc<BlockError>> {
-        if self.needs_slot(block, range) {
+        if !self.needs_slot(block, range) {
+            // A known verdict holds for every range.
+            return self.known_failure(key, block);
+        }
+        if wait == Wait::Always {
             return self.slot(key, block, source, 0)?.wait_done();
         }
-        // A known verdict holds for every range.
-        self.known_failure(key, block)
+        let verdict = self.ready_slot(key, block, source, wait).and_then(|slot| slot.verdict());
+        verdict.unwrap_or_else(|| Err(Arc::new(BlockError::WouldBlock)))
     }
 
     /// Notes bytes of an uncompressed block that a reader was given; they begin at `offset` in the block.
@@ -294,20 +305,26 @@ impl Cache {
         source: &Arc<dyn Source>,
         range: &Range<u64>,
     ) -> Result<Piece, Arc<BlockError>> {
-        self.lend(key, block, source, range).map(|lent| lent.piece)
+        self.lend(key, block, source, range, Wait::Always).map(|lent| lent.piece)
     }
 
     /// Does the same as [`Self::piece`]. The piece stays in use until it is dropped.
     ///
     /// # Errors
-    /// As [`Self::piece`].
+    /// As [`Self::piece`], and `WouldBlock` for a caller that does not wait for a decoder.
     pub(crate) fn lend(
         self: &Arc<Self>,
         key: Key,
         block: &Block,
         source: &Arc<dyn Source>,
         range: &Range<u64>,
+        wait: Wait,
     ) -> Result<Lent, Arc<BlockError>> {
+        if wait != Wait::Always {
+            let slot = self.ready_slot(key, block, source, wait).ok_or(BlockError::WouldBlock)?;
+            let piece = slot.try_piece(range.start)?.ok_or(BlockError::WouldBlock)?;
+            return Ok(Lent { piece, key, slot: Some(slot) });
+        }
         if let Some(piece) = self.spilled_part(key, block, source, range)? {
             return Ok(Lent { piece, key, slot: None });
         }
@@ -359,12 +376,16 @@ impl Cache {
     /// because `make` may wait for that.
     ///
     /// # Errors
-    /// [`BlockError`], the same one for all readers.
+    /// [`BlockError`], the same one for all readers; `WouldBlock` if it is not ready, except with [`Wait::Always`].
     pub fn get_or_insert_with(
         &self,
         key: Key,
+        wait: Wait,
         make: impl FnMut() -> Result<Vec<Arc<Buffer>>, Arc<BlockError>>,
     ) -> Result<Vec<Arc<Buffer>>, Arc<BlockError>> {
+        if wait != Wait::Always {
+            return self.get(key).unwrap_or_else(|| Err(Arc::new(BlockError::WouldBlock)));
+        }
         let (slot, is_new) = self.acquire(key, None);
         if is_new {
             self.finish(key, &slot, || {
@@ -384,8 +405,8 @@ impl Cache {
         bytes
     }
 
-    /// Returns what [`Self::get_or_insert_with`] would return, if it is ready.
-    pub fn get_if_ready(&self, key: Key) -> Option<Result<Vec<Arc<Buffer>>, Arc<BlockError>>> {
+    /// Returns what is kept under a key, if it is ready.
+    pub fn get(&self, key: Key) -> Option<Result<Vec<Arc<Buffer>>, Arc<BlockError>>> {
         let entry = self.entries.get(&key)?;
         let slot = entry.slot().filter(|slot| slot.is_done())?;
         Some(slot.parts())

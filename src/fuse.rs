@@ -7,13 +7,13 @@
 
 mod awake;
 mod dispatch;
+mod filesystems;
 mod guard;
 mod known;
 mod mounting;
 mod notify;
 mod open;
 mod pending;
-mod pool;
 mod reply;
 mod session;
 #[cfg(test)]
@@ -35,6 +35,7 @@ use fuser::{
     ReplyStatfs, ReplyXattr, Request,
 };
 use parking_lot::Mutex;
+use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::vfs::{Attr, DirEntry, Error, FileKind, IoMode, Serving, Vfs};
 use awake::Awake;
@@ -368,11 +369,7 @@ impl Filesystem for Adapter {
 
 /// Returns whether this process has CAP_SYS_ADMIN (capabilities(7)).
 pub(crate) fn has_sys_admin() -> bool {
-    const CAP_SYS_ADMIN: u32 = 21;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    effective >> CAP_SYS_ADMIN & 1 == 1
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
 /// Asks the kernel to read files by itself.

@@ -95,8 +95,12 @@ mod memfd;
 #[cfg(feature = "fuse")]
 mod mounts;
 mod parallel;
+mod per_process;
+mod pool;
 #[cfg(feature = "fuse")]
 mod programs;
+#[cfg(any(feature = "remote", feature = "serve"))]
+mod runtime;
 #[cfg(all(feature = "serve", feature = "unstable-internals"))]
 pub mod serve;
 #[cfg(all(feature = "serve", not(feature = "unstable-internals")))]

@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     ffi::OsString,
+    fmt::Display,
     fs, io,
     os::{
         fd::{AsRawFd, OwnedFd},
@@ -11,7 +12,6 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use anyhow::{Context, bail};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags, open},
@@ -54,7 +54,7 @@ impl Mount {
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn open(&self) -> anyhow::Result<Option<OwnedFd>> {
+    pub(crate) fn open(&self) -> io::Result<Option<OwnedFd>> {
         let (root, id) = open_place(&self.at)?;
         Ok((id == self.id).then_some(root))
     }
@@ -63,13 +63,13 @@ impl Mount {
     ///
     /// # Errors
     /// As [`all`].
-    pub(crate) fn now(&self) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn now(&self) -> io::Result<Option<Self>> {
         Ok(all()?.into_iter().find(|mount| mount.is_same(self)))
     }
 
     /// Returns the file that ends the kernel's connection to the process which serves this mount. Its folder is named
     /// by the minor number of the device. `None` if fusectl is not mounted.
-    pub(crate) fn abort_file(&self) -> anyhow::Result<Option<PathBuf>> {
+    pub(crate) fn abort_file(&self) -> io::Result<Option<PathBuf>> {
         let control = all()?.into_iter().find(|mount| mount.kind == "fusectl");
         Ok(control.map(|control| control.at.join(self.device.1.to_string()).join("abort")))
     }
@@ -99,8 +99,8 @@ impl TableWatch {
 ///
 /// # Errors
 /// If the kernel's table cannot be read.
-pub(crate) fn all() -> anyhow::Result<Vec<Mount>> {
-    let table = fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
+pub(crate) fn all() -> io::Result<Vec<Mount>> {
+    let table = fs::read("/proc/self/mountinfo").map_err(at_place("/proc/self/mountinfo"))?;
     Ok(table.split(|&byte| byte == b'\n').filter_map(parse).collect())
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn all() -> anyhow::Result<Vec<Mount>> {
 ///
 /// # Errors
 /// As [`all`].
-pub(crate) fn at(place: &Path) -> anyhow::Result<Option<Mount>> {
+pub(crate) fn at(place: &Path) -> io::Result<Option<Mount>> {
     let mut there = all()?;
     there.retain(|mount| mount.at == place);
     let covered: Vec<u64> = there.iter().map(|mount| mount.parent).collect();
@@ -119,7 +119,7 @@ pub(crate) fn at(place: &Path) -> anyhow::Result<Option<Mount>> {
 ///
 /// # Errors
 /// As [`all`].
-pub(crate) fn ours_at(place: &Path) -> anyhow::Result<Option<Mount>> {
+pub(crate) fn ours_at(place: &Path) -> io::Result<Option<Mount>> {
     Ok(at(place)?.filter(Mount::is_ours))
 }
 
@@ -127,10 +127,10 @@ pub(crate) fn ours_at(place: &Path) -> anyhow::Result<Option<Mount>> {
 ///
 /// # Errors
 /// If there is none.
-pub(crate) fn just_made(place: &Path) -> anyhow::Result<Mount> {
+pub(crate) fn just_made(place: &Path) -> io::Result<Mount> {
     let (_, id) = open_place(place)?;
     let found = all()?.into_iter().find(|mount| mount.id == id && mount.is_ours());
-    found.with_context(|| format!("{}: mounted, but another mount is seen there", place.display()))
+    found.ok_or_else(|| io::Error::other(format!("{}: mounted, but another mount is seen there", place.display())))
 }
 
 /// Returns the mount that hides one of `all`: a mount on top of it, or on a folder above its place.
@@ -152,13 +152,18 @@ pub(crate) fn standing_on<'a>(mount: &Mount, all: &'a [Mount]) -> impl Iterator<
     all.iter().filter(move |other| other.parent == id && other.id != id)
 }
 
+/// Adds the place to an error.
+fn at_place(place: impl Display) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{place}: {error}"))
+}
+
 /// Returns a descriptor that only names what a path leads to, and the number of the mount that it is on.
-fn open_place(place: &Path) -> anyhow::Result<(OwnedFd, u64)> {
-    let named = || place.display().to_string();
-    let root = open(place, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).with_context(named)?;
+fn open_place(place: &Path) -> io::Result<(OwnedFd, u64)> {
+    let root = open(place, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    let root = root.map_err(|error| at_place(place.display())(error.into()))?;
     let info = format!("/proc/self/fdinfo/{}", root.as_raw_fd());
-    let text = fs::read_to_string(&info).with_context(|| info.clone())?;
-    let id = mount_id(&text).with_context(|| format!("{info}: no mnt_id"))?;
+    let text = fs::read_to_string(&info).map_err(at_place(&info))?;
+    let id = mount_id(&text).ok_or_else(|| io::Error::other(format!("{info}: no mnt_id")))?;
     Ok((root, id))
 }
 
@@ -172,10 +177,10 @@ pub(crate) fn mount_id(fdinfo: &str) -> Option<u64> {
 ///
 /// # Errors
 /// If the current folder is gone, or links form a circle.
-pub(crate) fn without_asking(mountpoint: &Path) -> anyhow::Result<PathBuf> {
-    let named = || mountpoint.display().to_string();
+pub(crate) fn without_asking(mountpoint: &Path) -> io::Result<PathBuf> {
+    let named = at_place(mountpoint.display());
     let all = all()?;
-    let mut left: VecDeque<OsString> = parts(&std::path::absolute(mountpoint).with_context(named)?).collect();
+    let mut left: VecDeque<OsString> = parts(&std::path::absolute(mountpoint).map_err(named)?).collect();
     let mut found = PathBuf::from("/");
     let mut links = 0;
     while let Some(part) = left.pop_front() {
@@ -190,7 +195,7 @@ pub(crate) fn without_asking(mountpoint: &Path) -> anyhow::Result<PathBuf> {
         if let Ok(target) = fs::read_link(&found) {
             links += 1;
             if links > 40 {
-                bail!("{}: too many links", mountpoint.display());
+                return Err(io::Error::other(format!("{}: too many links", mountpoint.display())));
             }
             found.pop();
             if target.is_absolute() {

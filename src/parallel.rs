@@ -6,6 +6,8 @@ use std::{
     thread,
 };
 
+use parking_lot::Mutex;
+
 /// Calls `each` with every number below `count`, on up to `threads` threads including this one, until all are done or
 /// one breaks. If a thread cannot be started, the others do its part.
 pub(crate) fn for_each(threads: usize, count: usize, each: impl Fn(usize) -> ControlFlow<()> + Sync) {
@@ -29,13 +31,37 @@ pub(crate) fn for_each(threads: usize, count: usize, each: impl Fn(usize) -> Con
     });
 }
 
+/// Returns what `make` makes of each item, in their order; on up to `threads` threads including this one.
+pub(crate) fn map<T: Send, U: Send>(
+    threads: usize,
+    items: impl Iterator<Item = T> + Send,
+    make: impl Fn(T) -> U + Sync,
+) -> Vec<U> {
+    let (items, done) = (Mutex::new(items.enumerate()), Mutex::new(Vec::new()));
+    for_each(threads, usize::MAX, |_| {
+        // A statement of its own, so that the lock is not held meanwhile.
+        let next = items.lock().next();
+        let Some((number, item)) = next else { return ControlFlow::Break(()) };
+        let made = make(item);
+        done.lock().push((number, made));
+        ControlFlow::Continue(())
+    });
+    let mut done = done.into_inner();
+    done.sort_unstable_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, made)| made).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
 
-    use parking_lot::Mutex;
-
     use super::*;
+
+    #[test]
+    fn results_come_in_the_order_of_the_items() {
+        assert_eq!(map(4, 0..100, |number| number * 2), (0..200).step_by(2).collect::<Vec<_>>());
+        assert!(map(4, 0..0, |number| number).is_empty());
+    }
 
     #[test]
     fn each_is_done_once_and_so_many_at_a_time() {

@@ -23,7 +23,7 @@ use std::{
     io,
     net::TcpListener,
     panic::AssertUnwindSafe,
-    sync::{Arc, Weak},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -38,7 +38,7 @@ use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header, request::Parts};
 use hyper_util::service::TowerToHyperService;
 
-use crate::{cache::Buffer, limits, vfs::Vfs, volume::Volume};
+use crate::{cache::Buffer, limits, runtime::runtime, vfs::Vfs, volume::Volume};
 pub(crate) use access::{Access, random_hex};
 use connections::Place;
 pub(crate) use paths::encode;
@@ -89,7 +89,7 @@ impl Site {
         let site = self.clone();
         let done = self.workers.run(move || work(&site)).await?;
         done.unwrap_or_else(|panicked| {
-            self.volume.vfs().note_panic(&panicked);
+            self.volume.note_panic(&panicked);
             Err(Refusal::fault())
         })
     }
@@ -118,7 +118,7 @@ impl Site {
     /// # Errors
     /// [`Refusal::busy`] if there is no room for them.
     fn counted(&self, bytes: Vec<u8>) -> Result<Bytes, Refusal> {
-        let mut room = self.volume.vfs().cache().reserve(bytes.len() as u64).map_err(|_| Refusal::busy())?;
+        let mut room = self.volume.reserve(bytes.len() as u64).map_err(|_| Refusal::busy())?;
         // The client may take them slowly.
         room.hold();
         Ok(Bytes::from_owner(Counted(Buffer::from(bytes).with_room(room))))
@@ -139,21 +139,17 @@ impl AsRef<[u8]> for Counted {
 /// # Errors
 /// When the threads can't be started.
 pub(crate) fn serve(site: &Arc<Site>, listener: TcpListener, ended: impl Future<Output = ()>) -> io::Result<()> {
-    let weak = Arc::downgrade(site.volume.vfs());
-    std::thread::Builder::new().name("changes".into()).spawn(move || look_after(&weak))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let volume = site.volume.weak();
+    std::thread::Builder::new().name("changes".into()).spawn(move || look_after(&volume))?;
     listener.set_nonblocking(true)?;
     let handler = Arc::new(Handler { site: site.clone(), router: TowerToHyperService::new(router(site)) });
-    let served = runtime.block_on(async {
+    runtime()?.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         tokio::select! {
             () = connections::accept(listener, handler) => Ok(()),
             () = ended => Ok(()),
         }
-    });
-    // Does not wait for threads: one may wait for a disk that never answers.
-    runtime.shutdown_background();
-    served
+    })
 }
 
 fn router(site: &Arc<Site>) -> Router {
@@ -195,7 +191,7 @@ impl Handler {
                 match tokio::time::timeout(Duration::from_secs(limits::ANSWER_SECONDS), answered).await {
                     Ok(Ok(answer)) => answer,
                     Ok(Err(panicked)) => {
-                        self.site.volume.vfs().note_panic(&panic_text(&*panicked));
+                        self.site.volume.note_panic(&panic_text(&*panicked));
                         Refusal::fault().into_response()
                     }
                     Err(_) => Refusal::new(StatusCode::GATEWAY_TIMEOUT, "no answer in time").into_response(),
@@ -249,15 +245,13 @@ fn harden(response: &mut Response) {
 }
 
 /// Notes changes below SOURCE, and closes files that are gone.
-fn look_after(vfs: &Weak<Vfs>) {
+fn look_after(volume: &dyn Fn() -> Option<Volume>) {
     let mut swept = Instant::now();
-    while let Some(vfs) = vfs.upgrade() {
+    while let Some(volume) = volume() {
         let round = AssertUnwindSafe(|| {
-            let changes = vfs.wait_for_changes(LOOK_UP);
-            // There is no kernel cache to invalidate: each request looks at the current state.
-            drop((vfs.changed_nodes(changes), vfs.take_invalidated()));
+            volume.see_changes(LOOK_UP);
             if swept.elapsed() > SWEEP {
-                vfs.sweep();
+                volume.sweep();
                 swept = Instant::now();
             }
         });

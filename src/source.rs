@@ -76,34 +76,21 @@ pub trait Source: Send + Sync {
         self.len() == 0
     }
 
-    /// Fills `buf` with the bytes from `offset` on.
+    /// Fills `buf` with the bytes from `offset` on. With [`Wait::Never`] from what is in memory; a source that does not
+    /// know what is fails with `WouldBlock`.
     ///
     /// # Errors
-    /// `OutOfRange` before anything is read, `Changed` or `Io` if the bytes cannot be read.
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError>;
+    /// `OutOfRange` before anything is read, `Changed` or `Io` if the bytes cannot be read, `WouldBlock`.
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError>;
 
-    /// Checks that this is still the file that was opened.
+    /// Checks that this is still the file that was opened. With [`Wait::Never`] by what the kernel knows of the file: no
+    /// server is asked or waited for.
     ///
     /// # Errors
     /// `Changed` if it is not, `Io` if the operating system cannot say.
-    fn check_unchanged(&self) -> Result<(), SourceError> {
+    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
+        let _ = wait;
         Ok(())
-    }
-
-    /// Does the same as [`Self::check_unchanged`] by what the kernel knows of the file. No server is asked or waited
-    /// for.
-    ///
-    /// # Errors
-    /// As [`Self::check_unchanged`].
-    fn check_known(&self) -> Result<(), SourceError> {
-        self.check_unchanged()
-    }
-
-    /// Returns whether a range can be read without waiting for a disk or a server. A source that does not know returns
-    /// `false`.
-    fn is_resident(&self, range: &Range<u64>) -> bool {
-        let _ = range;
-        false
     }
 
     /// Returns a name of these bytes in this state, valid in every process and after a restart, by which bytes are kept
@@ -119,22 +106,10 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Does the same as [`Self::read_at`] for bytes that need no waiting. A source that does not know fails with
-    /// `WouldBlock`.
-    ///
-    /// # Errors
-    /// As [`Self::read_at`], and `WouldBlock`.
-    fn try_read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        match self.is_resident(&(offset..offset.saturating_add(buf.len() as u64))) {
-            true => self.read_at(offset, buf),
-            false => Err(SourceError::WouldBlock),
-        }
-    }
-
     /// Called before memory is taken for bytes that will be read.
     ///
     /// # Errors
-    /// `WouldBlock` from a source that does not give that many (`Sparing`).
+    /// `WouldBlock` from a source that does not give that many (`Bound`).
     fn admit(&self, bytes: u64) -> Result<(), SourceError> {
         let _ = bytes;
         Ok(())
@@ -165,15 +140,25 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Returns a range as memory that only the kernel may look at (see [`Mapped`]), if the source can.
-    fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
-        let _ = range;
+    /// Returns a range as memory that only the kernel may look at (see [`Mapped`]), if the source can. With
+    /// [`Wait::Never`] only if its pages are in memory.
+    fn mapped(&self, range: Range<u64>, wait: Wait) -> Option<Mapped> {
+        let _ = (range, wait);
         None
     }
 }
 
 impl dyn Source + '_ {
-    /// Reads a range into memory of its own. The range is checked against the source's length before memory is taken.
+    /// Fills `buf` with the bytes from `offset` on, and waits for them as far as the source lets it (`Bound`).
+    ///
+    /// # Errors
+    /// As [`Source::read_at`].
+    pub fn fill(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        self.read_at(offset, buf, Wait::Always)
+    }
+
+    /// Reads a range into memory of its own, as [`Self::fill`] does. The range is checked against the source's length
+    /// before memory is taken.
     ///
     /// # Errors
     /// As [`Source::read_at`].
@@ -185,74 +170,40 @@ impl dyn Source + '_ {
         let Ok(length) = usize::try_from(range.end - range.start) else { return Err(outside) };
         self.admit(range.end - range.start)?;
         let mut bytes = zeros(length)?;
-        self.read_at(range.start, &mut bytes)?;
+        self.fill(range.start, &mut bytes)?;
         Ok(bytes)
     }
 }
 
-/// A source of only those bytes that need no waiting; all others fail with `WouldBlock`. A parser or view that reads
-/// from it therefore never waits.
-pub(crate) struct Resident(pub(crate) Arc<dyn Source>);
-
-impl Source for Resident {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        self.0.try_read_at(offset, buf)
-    }
-
-    fn try_read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        self.0.try_read_at(offset, buf)
-    }
-
-    fn check_unchanged(&self) -> Result<(), SourceError> {
-        self.0.check_known()
-    }
-
-    fn note_checked(&self, range: &Range<u64>) {
-        self.0.note_checked(range);
-    }
-
-    fn is_resident(&self, range: &Range<u64>) -> bool {
-        self.0.is_resident(range)
-    }
-
-    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
-        self.0.shared(range)
-    }
-
-    /// A short range is copied, because mapping it and checking that it is in memory costs more.
-    fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
-        let is_long = range.end.saturating_sub(range.start) > limits::QUICK;
-        if is_long && self.0.is_resident(&range) { self.0.mapped(range) } else { None }
-    }
-}
-
-/// Does the same as [`Resident`], up to a number of bytes in all: opening a container that needs more takes too long on
-/// the spot. The front is read in one go, because parsers read many small parts of it, each of which would be two
+/// A source for callers who wait for no more than was said when it was made. Parsers and views that read from it need
+/// not know how long they may wait.
+///
+/// It may also be bound to a number of bytes in all, because opening a container that needs more takes too long on the
+/// spot. The front is read in one go then, because parsers read many small parts of it, each of which would be two
 /// system calls.
-pub(crate) struct Sparing {
-    source: Resident,
+pub(crate) struct Bound {
+    source: Arc<dyn Source>,
+    wait: Wait,
+    /// The bytes that may still be read, if they are bounded.
+    left: Option<AtomicU64>,
     front: OnceLock<Option<Vec<u8>>>,
-    left: AtomicU64,
     has_refused: AtomicBool,
 }
 
-impl Sparing {
-    pub(crate) fn new(source: Arc<dyn Source>, bytes: u64) -> Self {
-        let (left, has_refused) = (AtomicU64::new(bytes), AtomicBool::new(false));
-        Self { source: Resident(source), front: OnceLock::new(), left, has_refused }
+impl Bound {
+    /// Binds a source to `wait` and, if given, to a number of bytes.
+    pub(crate) fn new(source: Arc<dyn Source>, wait: Wait, bytes: Option<u64>) -> Self {
+        let left = bytes.map(AtomicU64::new);
+        Self { source, wait, left, front: OnceLock::new(), has_refused: AtomicBool::new(false) }
     }
 
-    /// Returns a range of the front, if the whole front can be read without waiting.
+    /// Returns a range of the front, if the whole front can be read at once.
     fn in_front(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(length).filter(|end| *end <= limits::FRONT)?;
         let front = self.front.get_or_init(|| {
             let mut front = zeros(limits::FRONT.min(usize::try_from(self.len()).unwrap_or(limits::FRONT))).ok()?;
-            self.source.read_at(0, &mut front).ok().map(|()| front)
+            self.source.read_at(0, &mut front, self.wait).ok().map(|()| front)
         });
         front.as_ref()?.get(start..end)
     }
@@ -268,28 +219,43 @@ impl Sparing {
     }
 }
 
-impl Source for Sparing {
+impl Source for Bound {
     fn len(&self) -> u64 {
         self.source.len()
     }
 
     fn admit(&self, bytes: u64) -> Result<(), SourceError> {
-        if bytes > self.left.load(Relaxed) { Err(self.refused(SourceError::WouldBlock)) } else { Ok(()) }
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        let bytes = buf.len() as u64;
-        let taken = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes));
-        taken.map_err(|_| self.refused(SourceError::WouldBlock))?;
-        if let Some(bytes) = self.in_front(offset, buf.len()) {
-            buf.copy_from_slice(bytes);
-            return Ok(());
+        match &self.left {
+            Some(left) if bytes > left.load(Relaxed) => Err(self.refused(SourceError::WouldBlock)),
+            _ => Ok(()),
         }
-        self.source.read_at(offset, buf).map_err(|error| self.refused(error))
     }
 
-    fn check_unchanged(&self) -> Result<(), SourceError> {
-        self.source.check_unchanged()
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+        if let Some(left) = &self.left {
+            let bytes = buf.len() as u64;
+            let taken = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes));
+            taken.map_err(|_| self.refused(SourceError::WouldBlock))?;
+            if let Some(bytes) = self.in_front(offset, buf.len()) {
+                buf.copy_from_slice(bytes);
+                return Ok(());
+            }
+        }
+        self.source.read_at(offset, buf, wait.min(self.wait)).map_err(|error| self.refused(error))
+    }
+
+    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
+        self.source.check_unchanged(wait.min(self.wait))
+    }
+
+    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
+        self.source.shared(range)
+    }
+
+    /// A short range is copied, because mapping it and checking that it is in memory costs more.
+    fn mapped(&self, range: Range<u64>, wait: Wait) -> Option<Mapped> {
+        let is_long = range.end.saturating_sub(range.start) > limits::QUICK;
+        if is_long { self.source.mapped(range, wait.min(self.wait)) } else { None }
     }
 
     fn note_checked(&self, range: &Range<u64>) {
@@ -308,14 +274,14 @@ impl Loaded {
     /// Reads a range that needs no waiting.
     ///
     /// # Errors
-    /// As [`Source::try_read_at`].
+    /// As [`Source::read_at`].
     pub(crate) fn new(source: &dyn Source, range: Range<u64>) -> Result<Self, SourceError> {
         let (start, end, len) = (range.start, range.end, source.len());
         if end > len || start > end {
             return Err(SourceError::OutOfRange { start, end, len });
         }
         let mut bytes = zeros(usize::try_from(end - start).unwrap_or(usize::MAX))?;
-        source.try_read_at(start, &mut bytes)?;
+        source.read_at(start, &mut bytes, Wait::Never)?;
         Ok(Self { start, bytes, len })
     }
 }
@@ -325,7 +291,7 @@ impl Source for Loaded {
         self.len
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buf: &mut [u8], _: Wait) -> Result<(), SourceError> {
         let from = offset.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());
         let bytes = from.and_then(|from| self.bytes.get(from..)?.get(..buf.len()));
         buf.copy_from_slice(bytes.ok_or(SourceError::WouldBlock)?);
@@ -384,7 +350,7 @@ impl Source for Vec<u8> {
         Self::len(self) as u64
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buf: &mut [u8], _: Wait) -> Result<(), SourceError> {
         let end = offset.saturating_add(buf.len() as u64);
         let bytes = usize::try_from(offset).ok().zip(usize::try_from(end).ok()).and_then(|(a, b)| self.get(a..b));
         let Some(bytes) = bytes else {
@@ -392,10 +358,6 @@ impl Source for Vec<u8> {
         };
         buf.copy_from_slice(bytes);
         Ok(())
-    }
-
-    fn is_resident(&self, _: &Range<u64>) -> bool {
-        true
     }
 }
 

@@ -30,7 +30,11 @@ pub use mapped::MappedFile;
 pub use remote::Detect;
 pub(crate) use watch::{Changes, DirEvent, Watch};
 
-use crate::{disk::Disk, limits, source::Source};
+use crate::{
+    disk::Disk,
+    limits,
+    source::{Source, Wait},
+};
 
 /// Which symbolic links below SOURCE are shown as what they point to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -258,6 +262,16 @@ pub(crate) struct Usage {
     pub(crate) used_files: u64,
 }
 
+/// Returns the error of an operation that would have to wait, and may not.
+pub(crate) fn would_block() -> io::Error {
+    io::ErrorKind::WouldBlock.into()
+}
+
+/// Returns whether an error is [`would_block`], and not the operating system's `EAGAIN`.
+pub(crate) fn is_would_block(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock && error.raw_os_error().is_none()
+}
+
 /// Returns the errno of a store's error: the system's, or the one that a remote store chose.
 pub(crate) fn errno(error: &io::Error) -> Option<i32> {
     #[cfg(feature = "remote")]
@@ -286,19 +300,14 @@ pub(crate) trait Store: Send + Sync {
     /// Returns the attributes of a path; `None` if nothing is there.
     ///
     /// # Errors
-    /// What the operating system says; `ESTALE` if the top itself is gone.
-    fn stat(&self, path: &Path) -> io::Result<Option<Stat>>;
+    /// What the operating system says; `ESTALE` if the top itself is gone; [`would_block`] if a caller who waits for
+    /// nothing would have to, which says nothing about the path.
+    fn stat(&self, path: &Path, wait: Wait) -> io::Result<Option<Stat>>;
 
     /// Announces that a path is looked at next, and read if it is a file. A store that is reached by requests then takes
     /// one for both, and lists no folder for it.
     fn expect(&self, path: &Path) {
         let _ = path;
-    }
-
-    /// Does the same without waiting for a disk or a server. `None` if it cannot, which says nothing about the path.
-    fn stat_at_once(&self, path: &FilePath) -> Option<Stat> {
-        let _ = path;
-        None
     }
 
     /// Returns the name by which a folder shows what is called `part` in it. Only a store whose names need not be those
@@ -324,14 +333,7 @@ pub(crate) trait Store: Send + Sync {
     ///
     /// # Errors
     /// As [`Self::stat`]; `ENOENT` if there is none, `InvalidInput` if it is no regular file.
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
-
-    /// Does the same as [`Self::open`] for a file in a known state, without waiting for a disk or a server. `None` if
-    /// that is not possible, if links are on the way, or if the file is in another state by now.
-    fn try_open(&self, path: &Path, version: Version) -> Option<Arc<dyn File>> {
-        let _ = (path, version);
-        None
-    }
+    fn open(&self, path: &Path, wait: Wait) -> io::Result<Arc<dyn File>>;
 
     /// Returns the target of a symbolic link, as stored.
     ///
@@ -346,14 +348,9 @@ pub(crate) trait Store: Send + Sync {
     /// As [`Self::open`].
     fn without_links(&self, path: &Path) -> io::Result<Option<PathBuf>>;
 
-    /// Watches a folder from now on, if possible. Must be called before the folder is looked at.
-    fn watch(&self, folder: &Path) -> Watch;
-
-    /// Returns the watch of a folder that is watched already.
-    fn known_watch(&self, folder: &Path) -> Watch {
-        let _ = folder;
-        Watch::default()
-    }
+    /// Watches a folder from now on, if possible. Must be called before the folder is looked at. With [`Wait::Never`] the
+    /// watch is alive only if the folder was watched already.
+    fn watch(&self, folder: &Path, wait: Wait) -> Watch;
 
     /// Returns the number of watched folders.
     fn watched(&self) -> usize;

@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeMap, HashSet},
     ffi::OsStr,
+    ops::ControlFlow,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -14,8 +15,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{
     limits::PIECE,
+    parallel,
     source::Wait,
-    tree::should_be_container,
     vfs::{self, Covering, FileKind, Problem},
     volume::{Entry, Error, ErrorKind, Listed},
 };
@@ -90,15 +91,11 @@ impl Which {
     }
 }
 
-/// Verifies everything below an entry on `threads` threads.
+/// Reads files of all containers below an entry to their end, on `threads` threads. With `counts`, what there is to read
+/// is counted meanwhile.
 ///
-/// The volume must verify strictly (`Verify::Strict`). Otherwise large blocks are only read.
-pub fn verify(top: &Entry, threads: usize, progress: &Progress) -> Findings {
-    read_all(top, threads, progress, Which::All)
-}
-
-/// Reads files of all containers below an entry to their end, on `threads` threads.
-pub fn read_all(top: &Entry, threads: usize, progress: &Progress, which: Which) -> Findings {
+/// That verifies it if the volume verifies strictly (`Verify::Strict`). Otherwise large blocks are only read.
+pub fn read_all(top: &Entry, threads: usize, progress: &Progress, which: Which, counts: bool) -> Findings {
     let first = match top.is_folder() {
         true if top.is_inside() => Task::Container(top.clone(), PathBuf::new()),
         true => Task::Folder(top.clone(), Some(PathBuf::new()), 0),
@@ -114,10 +111,15 @@ pub fn read_all(top: &Entry, threads: usize, progress: &Progress, which: Which) 
         unread: Mutex::default(),
     };
     run.queue.lock().tasks.push(first);
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| run.work());
+    let (threads, has_read) = (threads.max(1), AtomicBool::new(false));
+    parallel::for_each(threads + usize::from(counts), threads + usize::from(counts), |number| {
+        if number == threads {
+            expect(top, which, progress, &has_read);
+        } else {
+            run.work();
+            has_read.store(true, Relaxed);
         }
+        ControlFlow::Continue(())
     });
     run.take_noticed();
     let unread: BTreeMap<Identity, Problem> = run.unread.into_inner();
@@ -131,13 +133,13 @@ pub fn read_all(top: &Entry, threads: usize, progress: &Progress, which: Which) 
         .map(|problem| problem.container.clone())
         .collect();
     found.retain(|problem| problem.message != NO_CONTAINER || !explained.contains(&problem.container));
-    let covering = top.vfs().options().coverage.as_ref().map(|coverage| coverage.total()).unwrap_or_default();
+    let covering = top.volume().covering();
     Findings { problems: found, unread: unread.into_values().collect(), covering }
 }
 
 /// Counts what there is to read below a folder, without reading it, until `stop` is set. For a progress bar. Sizes that
 /// need decoding are left out.
-pub fn expect(top: &Entry, which: Which, progress: &Progress, stop: &AtomicBool) {
+fn expect(top: &Entry, which: Which, progress: &Progress, stop: &AtomicBool) {
     // Each folder with whether it is in a container, so that its files count.
     let mut folders = vec![(top.clone(), top.is_inside())];
     while let Some((folder, inside)) = folders.pop() {
@@ -269,7 +271,7 @@ impl Run<'_> {
     /// Takes over problems that the filesystem noticed: files that look like containers, parts that are left out. It
     /// keeps a limited number, so it is asked after each batch.
     fn take_noticed(&self) {
-        self.top.vfs().take_problems().into_iter().for_each(|problem| self.note(problem));
+        self.top.volume().take_problems().into_iter().for_each(|problem| self.note(problem));
     }
 
     fn entry(&self, folder: Option<&Path>, listed: Listed) -> Option<Task> {
@@ -304,7 +306,7 @@ impl Run<'_> {
                 Err(error) if is_refused(&error) => self.note_unread(path, &error),
                 _ => {
                     self.progress.others.fetch_add(1, Relaxed);
-                    if should_be_container(entry.vfs().options().formats, &name) {
+                    if entry.volume().should_be_container(&name) {
                         self.note(Problem::of(path, NO_CONTAINER.to_owned()));
                     }
                 }
@@ -316,8 +318,9 @@ impl Run<'_> {
     /// Counts a link that is not followed, by its target.
     fn link(&self, path: &Path) {
         self.progress.links.fetch_add(1, Relaxed);
-        match self.top.vfs().source().join(path).canonicalize() {
-            Ok(target) if target.starts_with(self.top.vfs().source()) => {}
+        let volume = self.top.volume();
+        match volume.source().join(path).canonicalize() {
+            Ok(target) if target.starts_with(volume.source()) => {}
             Ok(_) => drop(self.progress.outside.fetch_add(1, Relaxed)),
             Err(_) => drop(self.progress.dangling.fetch_add(1, Relaxed)),
         }

@@ -297,7 +297,8 @@ impl Vfs {
         if options.formats.iter().any(|format| !format.markers.is_empty()) {
             store = Arc::new(Unveiled(store));
         }
-        let found = store.stat(&alone.as_ref().map(FilePath::to_path_buf).unwrap_or_default()).map_err(named)?;
+        let path = alone.as_ref().map(FilePath::to_path_buf).unwrap_or_default();
+        let found = store.stat(&path, Wait::Always).map_err(named)?;
         let Some(mounted) = found else { return Err(Error::stale(shown)) };
         let problems = Arc::new(Problems::default());
         let key = options.number_key;
@@ -339,7 +340,7 @@ impl Vfs {
         };
         let Some(alone) = &vfs.alone else { return Ok(vfs) };
         let found = match mounted.kind {
-            Kind::File | Kind::Folder => vfs.source.find(alone.folder(), alone.name())?,
+            Kind::File | Kind::Folder => vfs.source.find(alone.folder(), alone.name(), Wait::Always)?,
             Kind::Link | Kind::Other => None,
         };
         let Some(SourceEntry::Container(id)) = found else {
@@ -353,7 +354,7 @@ impl Vfs {
             let reason = reason.unwrap_or_else(|| format!("not a folder, and {}", vfs.no_container()));
             return Err(Error::invalid(vfs.top, reason));
         };
-        store.watch(alone.folder());
+        store.watch(alone.folder(), Wait::Always);
         *vfs.root.write() = Node::InContainer(id, tree::ROOT);
         Ok(vfs)
     }
@@ -631,13 +632,10 @@ impl Vfs {
                 // It is found whatever the root is now, and even if that cannot be looked at.
                 Node::ControlFolder if parent == ROOT => Some(self.control_node(Node::ControlFolder)),
                 Node::SourceFolder(path) => {
-                    let found = if wait == Wait::Never {
-                        let found = self.source.find_at_once(&path, name);
-                        Some(found.ok_or_else(|| Error::would_block(Wait::Disk))?)
-                    } else {
-                        self.source.store().watch(&path);
-                        self.source.find(&path, name)?
-                    };
+                    if wait != Wait::Never {
+                        self.source.store().watch(&path, wait);
+                    }
+                    let found = self.source.find(&path, name, wait)?;
                     found.map(SourceEntry::into_node).map(|(node, stat)| {
                         let attr = self.attr_at(&node, &stat);
                         (node, attr)
@@ -761,7 +759,8 @@ impl Vfs {
             // another state gets `Changed`.
             Node::InContainer(id, _) => Some(id.stat.version.text()),
             Node::SourceFile(path, _) => {
-                self.source.store().stat(&path.to_path_buf()).ok().flatten().map(|stat| stat.version.text())
+                let stat = self.source.store().stat(&path.to_path_buf(), Wait::Always);
+                stat.ok().flatten().map(|stat| stat.version.text())
             }
             _ => None,
         })

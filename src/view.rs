@@ -29,7 +29,7 @@ use crate::{
     codec::Codec,
     format::Block,
     limits,
-    source::{Leased, Mapped, Resident, SharedBytes, Source, SourceError, Sparing, Wait, zeros},
+    source::{Bound, Leased, Mapped, SharedBytes, Source, SourceError, Wait, zeros},
 };
 
 /// One virtual file.
@@ -489,7 +489,7 @@ impl ReadContext {
     #[must_use]
     pub fn with_wait(&self, wait: Wait) -> Self {
         let source = match wait {
-            Wait::Never => Arc::new(Resident(self.whole.clone())),
+            Wait::Never => Arc::new(Bound::new(self.whole.clone(), wait, None)),
             Wait::Disk | Wait::Always => self.whole.clone(),
         };
         Self { source, wait, ..self.clone() }
@@ -504,8 +504,8 @@ impl ReadContext {
     /// Returns the same context for opening the container immediately: it waits for nothing and reads few bytes. The
     /// returned source tells whether these were enough.
     #[must_use]
-    pub(crate) fn for_quick_open(&self) -> (Self, Arc<Sparing>) {
-        let source = Arc::new(Sparing::new(self.whole.clone(), limits::QUICK_OPEN));
+    pub(crate) fn for_quick_open(&self) -> (Self, Arc<Bound>) {
+        let source = Arc::new(Bound::new(self.whole.clone(), Wait::Never, Some(limits::QUICK_OPEN)));
         (Self { source: source.clone(), wait: Wait::Never, ..self.clone() }, source)
     }
 
@@ -552,7 +552,7 @@ impl ReadContext {
     fn borrow(&self, data: &Data, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
         match data {
             Data::Stored(range) => {
-                Ok(self.source.mapped(range.start + part.start..range.start + part.end).map(Bytes::Mapped))
+                Ok(self.source.mapped(range.start + part.start..range.start + part.end, self.wait).map(Bytes::Mapped))
             }
             Data::Block(block, range) => {
                 block.check()?;
@@ -605,7 +605,7 @@ impl ReadContext {
 
     /// Copies bytes of the container that belong to `block`.
     pub(crate) fn fill_stored(&self, block: Option<&BlockRef>, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
-        self.source.read_at(offset, out).map_err(|error: SourceError| Fault {
+        self.source.fill(offset, out).map_err(|error: SourceError| Fault {
             block: block.map(|block| block.number),
             offset,
             error: Arc::new(error.into()),
@@ -625,10 +625,7 @@ impl ReadContext {
     }
 
     fn check_range(&self, key: Key, block: &Block, range: &Range<u64>) -> Result<(), Arc<BlockError>> {
-        match self.wait {
-            Wait::Always => self.cache.check(key, block, &self.source, range),
-            wait => self.cache.try_check(key, block, &self.source, range, wait),
-        }
+        self.cache.check(key, block, &self.source, range, self.wait)
     }
 
     /// Returns a range of a block without a copy, if that is possible.
@@ -657,7 +654,7 @@ impl ReadContext {
                 self.cache.note_read(key, block, range.start, read);
                 return Ok(Some(Bytes::Shared(bytes, part)));
             }
-            return Ok(self.source.mapped(place).map(Bytes::Mapped));
+            return Ok(self.source.mapped(place, self.wait).map(Bytes::Mapped));
         }
         let lent = self.lend(key, block, &range)?;
         let (from, to) = ((range.start - lent.piece.start) as usize, (range.end - lent.piece.start) as usize);
@@ -681,7 +678,7 @@ impl ReadContext {
         out: &mut [u8],
     ) -> Result<(), Arc<BlockError>> {
         if block.codec == Codec::None {
-            self.source.read_at(block.offset + at, out).map_err(|error| Arc::new(error.into()))?;
+            self.source.fill(block.offset + at, out).map_err(|error| Arc::new(error.into()))?;
             self.cache.note_read(key, block, at, out);
             return Ok(());
         }
@@ -715,10 +712,7 @@ impl ReadContext {
     }
 
     fn lend(&self, key: Key, block: &Block, range: &Range<u64>) -> Result<Lent, Arc<BlockError>> {
-        match self.wait {
-            Wait::Always => self.cache.lend(key, block, &self.source, range),
-            wait => self.cache.try_lend(key, block, &self.source, range.start, wait),
-        }
+        self.cache.lend(key, block, &self.source, range, self.wait)
     }
 
     /// Does the same as [`Cache::get_or_insert_with`].
@@ -730,10 +724,7 @@ impl ReadContext {
         key: Key,
         make: impl FnMut() -> Result<Vec<Arc<Buffer>>, Arc<BlockError>>,
     ) -> Result<Vec<Arc<Buffer>>, Arc<BlockError>> {
-        match self.wait {
-            Wait::Always => self.cache.get_or_insert_with(key, make),
-            _ => self.cache.get_if_ready(key).unwrap_or_else(|| Err(Arc::new(BlockError::WouldBlock))),
-        }
+        self.cache.get_or_insert_with(key, self.wait, make)
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use common::{container, shard, small_files};
-use shardfs::source::{Source, SourceError};
+use shardfs::source::{Source, SourceError, Wait};
 
 /// Bytes of which some can't be read.
 struct Failing {
@@ -30,13 +30,13 @@ impl Source for Failing {
         self.bytes.len() as u64
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
         let end = offset + buf.len() as u64;
         if self.broken.load(Relaxed) && offset < self.bad.end && end > self.bad.start {
             self.failed.lock().unwrap().push(offset);
             return Err(io::Error::from_raw_os_error(libc::EIO).into());
         }
-        self.bytes.read_at(offset, buf)
+        self.bytes.read_at(offset, buf, wait)
     }
 }
 

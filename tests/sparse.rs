@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{container, shard};
-use shardfs::source::{Source, SourceError};
+use shardfs::source::{Source, SourceError, Wait};
 
 const LENGTH: u64 = 1 << 49;
 
@@ -19,7 +19,7 @@ impl Source for Sparse {
         LENGTH
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buf: &mut [u8], _: Wait) -> Result<(), SourceError> {
         let end = offset.saturating_add(buf.len() as u64);
         if end > LENGTH {
             return Err(SourceError::OutOfRange { start: offset, end, len: LENGTH });

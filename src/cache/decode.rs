@@ -6,13 +6,12 @@ use std::{
     thread,
 };
 
-use parking_lot::Mutex;
-
 use super::{BlockError, Buffer, Reservation, Verify, sums::Sums};
 use crate::{
     codec::{Codec, DecodeError, Stream, ZSTD_HEADER, decode_zstd, zstd_window},
     format::{Block, Crc, CrcKind},
     limits::{DECODED_PIECE, FIRST_PIECE, PIECE},
+    parallel,
     source::{Source, SourceError},
 };
 
@@ -48,7 +47,7 @@ pub(super) fn window(block: &Block, source: &dyn Source) -> u64 {
     let front = &mut front[..usize::try_from(block.stored_size).map_or(ZSTD_HEADER, |stored| stored.min(ZSTD_HEADER))];
     match block.codec {
         // A read error is reported when the block is read.
-        Codec::Zstd => source.read_at(block.offset, front).map_or(zstd_window(&[]), |()| zstd_window(front)),
+        Codec::Zstd => source.fill(block.offset, front).map_or(zstd_window(&[]), |()| zstd_window(front)),
         _ => 0,
     }
 }
@@ -108,23 +107,10 @@ fn read_parts(offset: u64, source: &dyn Source, kind: Option<CrcKind>, out: &mut
     if threads == 1 {
         return read_part(offset, source, kind, out);
     }
-    let mut sums: Vec<_> = out.chunks(PART).map(|part| Ok((0, part.len()))).collect();
-    let parts = Mutex::new(out.chunks_mut(PART).zip(&mut sums).enumerate());
-    let work = || {
-        loop {
-            // A statement of its own, so that the lock is not held during the read.
-            let next = parts.lock().next();
-            let Some((number, (part, sum))) = next else { break };
-            let at = offset.saturating_add((number * PART) as u64);
-            *sum = read_part(at, source, kind, part).map(|crc| (crc, part.len()));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..threads {
-            // If no thread can be started, the existing ones do the work.
-            let _ = thread::Builder::new().name("read".into()).spawn_scoped(scope, work);
-        }
-        work();
+    let parts = out.chunks_mut(PART).enumerate();
+    let sums = parallel::map(threads, parts, |(number, part)| {
+        let at = offset.saturating_add((number * PART) as u64);
+        read_part(at, source, kind, part).map(|crc| (crc, part.len()))
     });
     let append = |before, (sum, length)| kind.map_or(0, |kind| kind.combine(before, sum, length as u64));
     sums.into_iter().try_fold(0, |before, part| part.map(|part| append(before, part)))
@@ -134,7 +120,7 @@ fn read_parts(offset: u64, source: &dyn Source, kind: Option<CrcKind>, out: &mut
 fn read_part(offset: u64, source: &dyn Source, kind: Option<CrcKind>, out: &mut [u8]) -> Result<u32, SourceError> {
     let (mut sum, mut at) = (0, offset);
     for piece in out.chunks_mut(PIECE) {
-        source.read_at(at, piece)?;
+        source.fill(at, piece)?;
         at = at.saturating_add(piece.len() as u64);
         // Now, while the bytes are in the processor's cache.
         sum = kind.map_or(0, |kind| kind.append(sum, piece));
@@ -186,7 +172,7 @@ fn padded(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
     source.prefetch(std::slice::from_ref(&block.stored()));
     let mut bytes = zeroed(block.stored_size + 1)?;
     let length = bytes.len() - 1;
-    source.read_at(start, &mut bytes[..length])?;
+    source.fill(start, &mut bytes[..length])?;
     Ok(bytes)
 }
 
@@ -334,7 +320,7 @@ fn stored_sum(kind: CrcKind, block: &Block, source: &dyn Source, known: &Sums) -
         let next = known.next(at - range.start).map_or(range.end, |next| range.start.saturating_add(next));
         let end = range.end.min(at + SUMMED).min(next);
         let piece = &mut piece[..(end - at) as usize];
-        source.read_at(at, piece)?;
+        source.fill(at, piece)?;
         crc = kind.append(crc, piece);
         at = end;
     }
@@ -360,7 +346,7 @@ impl Read for Stored<'_> {
         if length == 0 {
             return Ok(0);
         }
-        self.source.read_at(self.at, &mut buf[..length]).map_err(io::Error::other)?;
+        self.source.fill(self.at, &mut buf[..length]).map_err(io::Error::other)?;
         self.at += length as u64;
         Ok(length)
     }

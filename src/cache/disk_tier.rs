@@ -132,7 +132,7 @@ fn hash(source: &dyn Source, range: Range<u64>) -> Result<[u8; 32], SourceError>
     for at in range.clone().step_by(HASHED) {
         wanted::check()?;
         let length = piece.len().min(usize::try_from(range.end - at).unwrap_or(HASHED));
-        source.read_at(at, &mut piece[..length])?;
+        source.fill(at, &mut piece[..length])?;
         hash.update(&piece[..length]);
     }
     Ok(hash.finalize().into())

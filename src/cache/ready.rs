@@ -1,9 +1,9 @@
 //! Blocks for callers that do not wait: those that are decoded, and those that are decoded in less time than handing the
 //! request to another thread takes.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
-use super::{BlockError, Cache, Codec, Key, Lent, Slot, SlotInUse, decode::compare};
+use super::{BlockError, Cache, Codec, Key, Slot, SlotInUse, decode::compare};
 use crate::{
     format::Block,
     limits::QUICK,
@@ -11,44 +11,6 @@ use crate::{
 };
 
 impl Cache {
-    /// Does the same as [`Cache::lend`], for a caller that does not wait for a decoder.
-    ///
-    /// # Errors
-    /// As [`Cache::lend`], and `WouldBlock`.
-    pub(crate) fn try_lend(
-        self: &Arc<Self>,
-        key: Key,
-        block: &Block,
-        source: &Arc<dyn Source>,
-        offset: u64,
-        wait: Wait,
-    ) -> Result<Lent, Arc<BlockError>> {
-        let slot = self.try_slot(key, block, source, wait).ok_or(BlockError::WouldBlock)?;
-        match slot.try_piece(offset)? {
-            Some(piece) => Ok(Lent { piece, key, slot: Some(slot) }),
-            None => Err(Arc::new(BlockError::WouldBlock)),
-        }
-    }
-
-    /// Does the same as [`Cache::check`], for a caller that does not wait for a checksum.
-    ///
-    /// # Errors
-    /// As [`Cache::check`], and `WouldBlock`.
-    pub(crate) fn try_check(
-        self: &Arc<Self>,
-        key: Key,
-        block: &Block,
-        source: &Arc<dyn Source>,
-        range: &Range<u64>,
-        wait: Wait,
-    ) -> Result<(), Arc<BlockError>> {
-        if !self.needs_slot(block, range) {
-            return self.known_failure(key, block);
-        }
-        let slot = self.try_slot(key, block, source, wait).ok_or(BlockError::WouldBlock)?;
-        slot.verdict().unwrap_or_else(|| Err(Arc::new(BlockError::WouldBlock)))
-    }
-
     /// Fills `out` with all of an uncompressed block and checks it, in one read; [`Cache::check`] and a copy take two.
     /// `None` if `out` has another size or the verdict is known. Callers that wait for nothing also get `None` if the
     /// block is large or not in memory.
@@ -65,13 +27,12 @@ impl Cache {
         let is_quick = wait == Wait::Always || block.size <= QUICK;
         let is_due = is_whole && is_quick && self.needs_slot(block, &range) && self.check_size(block).is_ok();
         let crc = block.crc.filter(|_| is_due && self.entries.find(&key).is_none())?;
-        match wait {
-            Wait::Always => match source.read_at(block.offset, out) {
-                Ok(()) => {}
-                Err(error) => return Some(Err(Arc::new(error.into()))),
-            },
+        let no_wait = if wait == Wait::Always { wait } else { Wait::Never };
+        match source.read_at(block.offset, out, no_wait) {
+            Ok(()) => {}
+            Err(error) if wait == Wait::Always => return Some(Err(Arc::new(error.into()))),
             // What cannot be read, or is not there, is reported by a read that waits.
-            Wait::Never | Wait::Disk => source.try_read_at(block.offset, out).ok()?,
+            Err(_) => return None,
         }
         let (slot, is_new) = self.acquire(key, None);
         if is_new {
@@ -84,8 +45,14 @@ impl Cache {
         slot.verdict()
     }
 
-    /// Returns the slot of a block, filled here if that is quick.
-    fn try_slot(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>, wait: Wait) -> Option<SlotInUse> {
+    /// Returns the slot of a block, filled here if that is quick. `None` if a caller would have to wait for it.
+    pub(super) fn ready_slot(
+        self: &Arc<Self>,
+        key: Key,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        wait: Wait,
+    ) -> Option<SlotInUse> {
         if let Some(entry) = self.entries.find(&key) {
             self.count_hit();
             let slot = entry.slot().cloned()?;

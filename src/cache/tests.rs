@@ -15,9 +15,12 @@ impl Source for Counted {
         self.bytes.len() as u64
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+        if wait == Wait::Never {
+            return Err(SourceError::WouldBlock);
+        }
         self.reads.fetch_add(1, Relaxed);
-        Source::read_at(&self.bytes, offset, buf)
+        self.bytes.read_at(offset, buf, wait)
     }
 }
 
@@ -153,12 +156,15 @@ fn uncompressed_blocks_keep_only_a_verdict() {
     let bad = Block { crc: Some(Crc::crc32c(7)), ..good.clone() };
     let cache = Cache::new(1 << 20, Verify::Lazy);
     assert!(!cache.is_decoded(KEY));
-    cache.check(KEY, &good, &source, &(0..1)).unwrap();
+    cache.check(KEY, &good, &source, &(0..1), Wait::Always).unwrap();
     assert!(cache.is_decoded(KEY));
     let other = key(1);
-    assert!(matches!(*cache.check(other, &bad, &source, &(0..1)).unwrap_err(), BlockError::Checksum { stored: 7, .. }));
+    assert!(matches!(
+        *cache.check(other, &bad, &source, &(0..1), Wait::Always).unwrap_err(),
+        BlockError::Checksum { stored: 7, .. }
+    ));
     assert_eq!(cache.usage().1, 2 * OVERHEAD);
-    cache.try_check(other, &Block { crc: None, ..bad }, &source, &(0..1), Wait::Never).unwrap();
+    cache.check(other, &Block { crc: None, ..bad }, &source, &(0..1), Wait::Never).unwrap();
 }
 
 #[test]
@@ -179,7 +185,10 @@ fn an_uncompressed_block_is_read_and_checked_in_one_pass() {
     let failed = cache.read_checked(key(1), &bad, &source, &mut out, Wait::Always).unwrap().unwrap_err();
     assert!(matches!(*failed, BlockError::Checksum { stored: 7, .. }));
     // The verdict holds for readers that wait.
-    assert!(matches!(*cache.check(key(1), &bad, &source, &(0..1)).unwrap_err(), BlockError::Checksum { .. }));
+    assert!(matches!(
+        *cache.check(key(1), &bad, &source, &(0..1), Wait::Always).unwrap_err(),
+        BlockError::Checksum { .. }
+    ));
     assert_eq!(cache.usage().1, 2 * OVERHEAD);
     let (_, far, _) = zstd_block(&[5; 5000]);
     assert!(cache.read_checked(key(2), &Block { offset: 0, ..good.clone() }, &far, &mut out, Wait::Never).is_none());
@@ -244,7 +253,7 @@ fn what_the_reader_keeps_is_evicted_first() {
             cache.set_readers_keep();
         }
         cache.piece(key(0), &block, &source, &byte(0)).unwrap();
-        let lent = cache.lend(key(1), &block, &source, &byte(0)).unwrap();
+        let lent = cache.lend(key(1), &block, &source, &byte(0), Wait::Always).unwrap();
         cache.add_served(&lent, 2 << 20);
         cache.add_served(&lent, 1 << 20);
         drop(lent);
@@ -261,22 +270,22 @@ fn without_waiting_only_what_is_there_or_quick() {
     let cache = Cache::new(64 << 20, Verify::Lazy);
     let (large, source, _) = zstd_block(&vec![3; 3 << 20]);
     let blocked = |result: Result<Lent, Arc<BlockError>>| matches!(*result.err().unwrap(), BlockError::WouldBlock);
-    assert!(blocked(cache.try_lend(key(0), &large, &source, 0, Wait::Never)));
+    assert!(blocked(cache.lend(key(0), &large, &source, &byte(0), Wait::Never)));
     assert_eq!((cache.counters.misses.load(Relaxed), cache.usage().1), (0, 0));
     cache.piece(key(0), &large, &source, &byte(0)).unwrap();
-    let lent = cache.try_lend(key(0), &large, &source, 7, Wait::Never).unwrap();
+    let lent = cache.lend(key(0), &large, &source, &byte(7), Wait::Never).unwrap();
     assert_eq!(lent.piece.bytes.len(), 3 << 20);
     drop(lent);
     let (small, far, counted) = zstd_block(&[5; 5000]);
     let source: Arc<dyn Source> = Arc::new(counted.bytes.clone());
-    assert!(blocked(cache.try_lend(key(1), &small, &source, 0, Wait::Disk)), "a listing decodes nothing");
-    assert_eq!(**cache.try_lend(key(1), &small, &source, 0, Wait::Never).unwrap().piece.bytes, [5; 5000]);
+    assert!(blocked(cache.lend(key(1), &small, &source, &byte(0), Wait::Disk)), "a listing decodes nothing");
+    assert_eq!(**cache.lend(key(1), &small, &source, &byte(0), Wait::Never).unwrap().piece.bytes, [5; 5000]);
     // A source that does not say what of it is in memory.
-    assert!(blocked(cache.try_lend(key(2), &small, &far, 0, Wait::Never)));
+    assert!(blocked(cache.lend(key(2), &small, &far, &byte(0), Wait::Never)));
     assert_eq!(cache.piece(key(2), &small, &far, &byte(0)).unwrap().bytes.len(), 5000);
     // A verdict is the same, whether it was waited for or not.
     let bad = Block { crc: Some(Crc::crc32c(1)), ..small };
-    let failed = cache.try_lend(key(3), &bad, &source, 0, Wait::Never).err().unwrap();
+    let failed = cache.lend(key(3), &bad, &source, &byte(0), Wait::Never).err().unwrap();
     assert!(matches!(*failed, BlockError::Checksum { stored: 1, .. }), "{failed}");
     assert!(matches!(*cache.piece(key(3), &bad, &source, &byte(0)).unwrap_err(), BlockError::Checksum { .. }));
 }
@@ -318,7 +327,7 @@ fn the_next_block_is_decoded_ahead_into_free_room_only() {
     let (block, source, _) = zstd_block(&vec![3; 2 << 20]);
     let cache = Cache::new(5 << 20, Verify::Lazy);
     cache.set_readers_keep();
-    let lent = cache.lend(key(0), &block, &source, &byte(0)).unwrap();
+    let lent = cache.lend(key(0), &block, &source, &byte(0), Wait::Always).unwrap();
     assert!(!cache.is_mostly_read(key(0), block.size));
     cache.add_served(&lent, (1 << 20) + 1);
     assert!(cache.is_mostly_read(key(0), block.size));
@@ -335,7 +344,8 @@ fn the_next_block_is_decoded_ahead_into_free_room_only() {
     cache.decode_ahead(key(2), &block, &source, true);
     assert!(!cache.is_decoded(key(2)) && cache.is_decoded(key(1)));
     let (block, source, _) = zstd_block(&vec![4; 100 << 10]);
-    let small: Vec<_> = (10..20).map(|number| cache.lend(key(number), &block, &source, &byte(0)).unwrap()).collect();
+    let small: Vec<_> =
+        (10..20).map(|number| cache.lend(key(number), &block, &source, &byte(0), Wait::Always).unwrap()).collect();
     cache.decode_ahead(key(3), &block, &source, true);
     while !cache.is_decoded(key(3)) {
         thread::yield_now();
@@ -368,7 +378,7 @@ fn a_block_stays_until_its_reader_has_it() {
 fn what_is_in_use_is_not_evicted() {
     let (block, source, _) = zstd_block(&vec![3; 600_000]);
     let cache = Cache::new(1 << 20, Verify::Lazy);
-    let lent = cache.lend(KEY, &block, &source, &byte(0)).unwrap();
+    let lent = cache.lend(KEY, &block, &source, &byte(0), Wait::Always).unwrap();
     assert_eq!(cache.entries.evict(u64::MAX), 0);
     drop(lent);
     assert_eq!(cache.entries.evict(u64::MAX), 1);
@@ -404,7 +414,7 @@ fn a_growing_file_and_a_verdict_do_not_wait_for_each_other() {
         crc: Some(Crc::crc32c(crc32c::crc32c(&[1; 50]))),
     };
     for number in 0..100 {
-        cache.check(key(number), &block, &source, &(0..1)).unwrap();
+        cache.check(key(number), &block, &source, &(0..1), Wait::Always).unwrap();
     }
     // And a block that has no room beside them is decoded by one of them all the same.
     let (block, source, _) = zstd_block(&vec![3; 900_000]);
@@ -422,7 +432,7 @@ fn a_block_with_far_too_many_stored_bytes_is_damage_and_not_read() {
             4 << 30
         }
 
-        fn read_at(&self, _: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        fn read_at(&self, _: u64, buf: &mut [u8], _: Wait) -> Result<(), SourceError> {
             self.0.fetch_add(buf.len() as u64, Relaxed);
             buf.fill(0);
             Ok(())
@@ -436,7 +446,7 @@ fn a_block_with_far_too_many_stored_bytes_is_damage_and_not_read() {
         let block =
             Block { offset: 0, stored_size: 3 << 30, size: 100, codec: codec.clone(), crc: Some(Crc::crc32c(0)) };
         let error = match codec {
-            Codec::None => cache.check(key(number), &block, &source, &(0..100)).unwrap_err(),
+            Codec::None => cache.check(key(number), &block, &source, &(0..100), Wait::Always).unwrap_err(),
             _ => cache.piece(key(number), &block, &source, &byte(0)).unwrap_err(),
         };
         assert!(matches!(&*error, BlockError::Decode(DecodeError::Excess { .. })), "{error}");
@@ -523,8 +533,8 @@ impl Source for OnAFilesystem {
         self.bytes.len() as u64
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        Source::read_at(&self.bytes, offset, buf)
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+        self.bytes.read_at(offset, buf, wait)
     }
 
     fn state_key(&self) -> Option<[u8; 32]> {

@@ -257,12 +257,13 @@ fn is_folder_name(path: &Path) -> bool {
 /// Nothing is ever written where the data are.
 fn refuse_own_place(destination: &Path, found: &[Selected]) -> anyhow::Result<()> {
     let Some(first) = found.first() else { return Ok(()) };
-    let vfs = first.entry.vfs();
+    let volume = first.entry.volume();
+    let source = volume.source();
     // The name that the copy would have is the container's own.
     for Selected { kept, .. } in found {
         let copy =
             destination.join(kept.components().next().map_or(Path::new(""), |first| Path::new(first.as_os_str())));
-        if vfs.source().is_file() && copy.canonicalize().is_ok_and(|copy| copy == vfs.source()) {
+        if source.is_file() && copy.canonicalize().is_ok_and(|copy| copy == source) {
             bail!(
                 "{}: is the container itself, which its copy would overwrite; choose a place elsewhere",
                 copy.display()
@@ -279,8 +280,8 @@ fn refuse_own_place(destination: &Path, found: &[Selected]) -> anyhow::Result<()
     }
     // `join` of an empty path would add a slash, and a file is no folder.
     let real = if rest == Path::new("") { real } else { real.join(rest) };
-    if lies_in(&real, vfs.source()) {
-        let (destination, source) = (destination.display(), vfs.source().display());
+    if lies_in(&real, source) {
+        let (destination, source) = (destination.display(), source.display());
         bail!("{destination}: lies inside {source}, which is copied from; choose a place elsewhere");
     }
     Ok(())

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
 };
@@ -18,7 +18,6 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use parking_lot::Mutex;
 use serde_json::json;
 use signal_hook::{consts::SIGINT, flag, low_level};
 
@@ -26,6 +25,7 @@ use super::{
     AlreadyReported, ViewOptions, complain, counted, destination::Destination, escape, log_to_stderr, place::Place,
 };
 use crate::{
+    parallel,
     vfs::{FileKind, Problem},
     volume::{Entry, Error, ErrorKind},
 };
@@ -85,7 +85,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if !place.is_folder() {
         bail!("{}: neither a folder nor a container", arguments.source.display());
     }
-    let source = place.entry.vfs().source().join(place.entry.place().0).to_string_lossy().into_owned();
+    let source = place.entry.volume().source().join(place.entry.place().0).to_string_lossy().into_owned();
     let known = if arguments.anew { None } else { earlier };
     let known = known.map(|file| table::read(file, &source)).unwrap_or_default();
     let stop = Arc::new(AtomicBool::new(false));
@@ -166,23 +166,12 @@ impl Work {
         let mut rows = Vec::new();
         let containers = self.walk(top, &mut rows);
         self.bar.set_message(containers.len().to_string());
-        let next = AtomicUsize::new(0);
-        let found = Mutex::new(rows);
-        thread::scope(|scope| {
-            for _ in 0..threads.min(containers.len()) {
-                scope.spawn(|| {
-                    while let Some(container) = containers.get(next.fetch_add(1, Relaxed)) {
-                        if self.stop.load(Relaxed) {
-                            return;
-                        }
-                        let row = self.row(container);
-                        self.bar.inc(1);
-                        found.lock().extend(row);
-                    }
-                });
-            }
+        let found = parallel::map(threads, containers.iter(), |container| {
+            let row = if self.stop.load(Relaxed) { None } else { self.row(container) };
+            self.bar.inc(1);
+            row
         });
-        let mut rows = found.into_inner();
+        rows.extend(found.into_iter().flatten());
         rows.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         rows
     }
@@ -205,7 +194,7 @@ impl Work {
     /// rows.
     fn walk(&self, top: &Entry, rows: &mut Vec<Row>) -> Vec<Container> {
         if top.is_root_of_container() {
-            let name = PathBuf::from(top.vfs().source().file_name().unwrap_or_default());
+            let name = PathBuf::from(top.volume().source().file_name().unwrap_or_default());
             return vec![Container { path: name, entry: top.clone() }];
         }
         let place = top.place().0;
@@ -235,7 +224,7 @@ impl Work {
                     }
                 }
             }
-            for Problem { container, message, .. } in top.vfs().take_problems() {
+            for Problem { container, message, .. } in top.volume().take_problems() {
                 let path = container.strip_prefix(&place).unwrap_or(&container);
                 let Some(file) = files.get(path) else { continue };
                 match file.read_at(0, 1) {

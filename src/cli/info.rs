@@ -97,8 +97,8 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
                 describe_folder(out, &place, path)
             };
         }
-        let problem = place.entry.vfs().problems().pop();
-        let reason = problem.map_or_else(|| place.entry.vfs().no_container(), |problem| problem.message);
+        let volume = place.entry.volume();
+        let reason = volume.problems().pop().map_or_else(|| volume.no_container(), |problem| problem.message);
         bail!("{}: {reason}", path.display());
     };
     if arguments.json {

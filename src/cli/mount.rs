@@ -22,7 +22,6 @@ use super::{
 use crate::{
     cache::limit_heap,
     fuse::{Mount, MountConfig, raise_readahead},
-    limits,
     vfs::{self, Vfs},
 };
 
@@ -111,9 +110,6 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     let in_background = std::env::var_os(CHILD).is_some();
     if !arguments.foreground && !in_background {
         return start_in_background(command_line);
-    }
-    if let Some(mut again) = with_little_memory(command_line)? {
-        return Err(again.exec()).context("starting again, for little memory");
     }
     raise_descriptor_limit();
     limit_heap();
@@ -247,19 +243,6 @@ fn start_in_background(command_line: &[OsString]) -> anyhow::Result<()> {
         Some(_) => bail!(super::AlreadyReported),
         None => bail!("the process of the mount was ended ({status})"),
     }
-}
-
-/// Returns a command that starts this program again with an allocator and a pool that suit the limit on address space;
-/// both are fixed when a process starts. `None` without such a limit.
-fn with_little_memory(command_line: &[OsString]) -> anyhow::Result<Option<Command>> {
-    const ARENAS: &str = "MALLOC_ARENA_MAX";
-    const THREADS: &str = "BLOCKING_MAX_THREADS";
-    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
-    let Some(limit) = limit.filter(|_| std::env::var_os(ARENAS).is_none()) else { return Ok(None) };
-    let threads = (limit / limits::ADDRESS_SPACE_A_THREAD).clamp(2, 64);
-    let mut again = Command::new(std::env::current_exe().context("finding this program")?);
-    again.args(command_line.iter().skip(1)).env(ARENAS, "2").env(THREADS, threads.to_string());
-    Ok(Some(again))
 }
 
 /// Tells that the mount answers, and releases everything of the process that started it.

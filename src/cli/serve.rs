@@ -141,7 +141,7 @@ pub(super) fn until_signal(site: &Arc<Site>, listener: TcpListener, mut signals:
         let _ = receiver.await;
     };
     let served = serve::serve(site, listener, ended).context("serving");
-    site.volume.vfs().finish();
+    site.volume.finish();
     served
 }
 

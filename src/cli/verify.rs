@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     cache::Verify,
-    verify::{Findings, Progress, Which, expect, verify},
+    verify::{Findings, Progress, Which, read_all},
     vfs::{self, Covering, FollowLinks, Problem, Vfs},
     volume::Entry,
 };
@@ -190,16 +190,9 @@ fn one(
     } else {
         Place::find(path, options)?
     };
-    let is_container = place.entry.vfs().is_one_container();
-    let has_verified = AtomicBool::new(false);
-    let Findings { problems, unread, covering } = thread::scope(|scope| {
-        if bar.is_shown() && place.is_folder() {
-            scope.spawn(|| expect(&place.entry, Which::All, progress, &has_verified));
-        }
-        let findings = verify(&place.entry, threads, progress);
-        has_verified.store(true, Relaxed);
-        findings
-    });
+    let is_container = place.entry.volume().is_one_container();
+    let counts = bar.is_shown() && place.is_folder();
+    let Findings { problems, unread, covering } = read_all(&place.entry, threads, progress, Which::All, counts);
     let shown = |problem: &Problem| match is_container {
         // The path may lead into the container; problems are about the container itself.
         true => path.ancestors().find(|path| path.is_file()).unwrap_or(path).to_path_buf(),

@@ -2,10 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
     thread,
     time::Duration,
 };
@@ -18,7 +15,7 @@ use super::{
 };
 use crate::{
     cache::DiskTierOptions,
-    verify::{Findings, Progress, Which, expect, read_all},
+    verify::{Findings, Progress, Which, read_all},
     vfs,
 };
 
@@ -103,21 +100,14 @@ fn one(
     // Tables repeat other files, which are warmed there.
     let options = vfs::Options { spill: Some(DiskTierOptions { wait: true, ..spill }), tables: false, ..options };
     let place = Place::find(path, options)?;
-    let has_read = AtomicBool::new(false);
-    let Findings { problems, unread, .. } = thread::scope(|scope| {
-        if bar.is_shown() && place.is_folder() {
-            scope.spawn(|| expect(&place.entry, which, progress, &has_read));
-        }
-        let findings = read_all(&place.entry, threads, progress, which);
-        has_read.store(true, Relaxed);
-        findings
-    });
+    let counts = bar.is_shown() && place.is_folder();
+    let Findings { problems, unread, .. } = read_all(&place.entry, threads, progress, which, counts);
     let problems: Vec<_> = problems.into_iter().chain(unread).collect();
     for problem in &problems {
         bar.hide(|| eprintln!("shardfs: {}", one_line(&format!("{}: {problem}", path.display()))));
     }
     let mut done = Done { problems: problems.len(), blobs: 0, bytes: 0 };
-    if let Some(spill) = place.entry.vfs().cache().disk_tier() {
+    if let Some(spill) = place.entry.volume().disk_tier() {
         spill.disk().flush(LAST_BLOCKS);
         let counters = spill.disk().counters();
         (done.blobs, done.bytes) = (counters.written.load(Relaxed), counters.written_bytes.load(Relaxed));

@@ -170,7 +170,7 @@ fn read(source: &dyn Source, memory: Option<&dyn Memory>) -> Result<File, Format
         return refuse(Class::Truncated, format!("the tail at {tail} is not inside the file of {len} bytes"));
     };
     let mut signature = [0; 8];
-    source.read_at(tail, &mut signature)?;
+    source.fill(tail, &mut signature)?;
     if signature != TAIL {
         return refuse(Class::BadFormat, format!("there is no tail signature at {tail}"));
     }

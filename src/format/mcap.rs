@@ -175,7 +175,7 @@ fn ends(source: &dyn Source) -> Result<Ends, FormatError> {
     let len = source.len();
     let mut front = [0; 17];
     let read = usize::try_from(len).map_or(front.len(), |len| len.min(front.len()));
-    source.read_at(0, &mut front[..read])?;
+    source.fill(0, &mut front[..read])?;
     if front[..5] != MAGIC[..5] || front[6..8] != MAGIC[6..] {
         return refused(Class::NotMcap, "it does not begin with the magic");
     }
@@ -189,7 +189,7 @@ fn ends(source: &dyn Source) -> Result<Ends, FormatError> {
     }
     let mut tail = [0; TAIL as usize];
     let footer = len - TAIL;
-    source.read_at(footer, &mut tail)?;
+    source.fill(footer, &mut tail)?;
     let is_finished = tail.ends_with(&MAGIC);
     let header = header(source, &front, footer)?;
     let Some(strings) = header else {
@@ -224,7 +224,7 @@ fn header(source: &dyn Source, front: &[u8; 17], footer: u64) -> Result<Option<[
             return Ok(None);
         }
         let mut length = [0; 4];
-        source.read_at(at, &mut length)?;
+        source.fill(at, &mut length)?;
         *string = at + 4..at + 4 + u64::from(u32::from_le_bytes(length));
         at = string.end;
     }
@@ -261,7 +261,7 @@ pub fn check_data_section(source: &dyn Source) -> Result<(), PartError> {
     let end = if ends.summary_start == 0 { ends.footer } else { ends.summary_start };
     let Some(at) = end.checked_sub(DATA_END).filter(|at| *at >= ends.header_end) else { return Ok(()) };
     let mut record = [0; DATA_END as usize];
-    source.read_at(at, &mut record)?;
+    source.fill(at, &mut record)?;
     let stored = record.u32(9).filter(|_| record[0] == record::DATA_END && record.u64(1) == Some(4)).unwrap_or(0);
     if stored == 0 {
         return Ok(());

@@ -132,7 +132,7 @@ fn refused<T>(class: Class, reason: impl Into<String>) -> Result<T, FormatError>
 pub fn parse(source: &dyn Source, memory: &dyn Memory) -> Result<Bag, FormatError> {
     let mut front = [0; 64];
     let length = usize::try_from(source.len()).map_or(front.len(), |len| len.min(front.len()));
-    source.read_at(0, &mut front[..length])?;
+    source.fill(0, &mut front[..length])?;
     let front = &front[..length];
     if !is_version(front) {
         return refused(Class::NotBag, "it does not begin with the magic");

@@ -280,7 +280,7 @@ fn find_end(source: &dyn Source) -> Result<Option<(u64, Vec<u8>)>, SourceError> 
 fn find_directory(source: &dyn Source, rules: Rules) -> Result<Directory, FormatError> {
     let mut front = [0; 4];
     let present = usize::try_from(source.len()).map_or(4, |len| len.min(4));
-    source.read_at(0, &mut front[..present])?;
+    source.fill(0, &mut front[..present])?;
     if front != LOCAL {
         return Err(FormatError::refused(Class::BadMagic, "it does not begin with a local header"));
     }

@@ -7,13 +7,14 @@ use fuser::{INodeNo, Request};
 use super::{
     Adapter,
     awake::Awake,
+    filesystems::Filesystems,
     guard::guarded,
     known::FromMemory,
     notify::Behind,
     pending::{Fails, Slot},
-    pool::{Job, Pool},
 };
 use crate::{
+    pool::pool,
     source::Wait,
     vfs::{Error, Vfs},
 };
@@ -39,7 +40,7 @@ impl<'a> About<'a> {
 impl Adapter {
     pub(super) fn new(vfs: Arc<Vfs>, awake: Option<Awake>) -> Self {
         let behind = Behind {
-            pool: Arc::new(Pool::new(vfs.source())),
+            filesystems: Arc::new(Filesystems::new(vfs.source())),
             pending: Arc::default(),
             notifier: Arc::default(),
             pages: Arc::default(),
@@ -110,7 +111,7 @@ impl Adapter {
         from_memory: Option<FromMemory<R>>,
         work: impl FnOnce(&Vfs, &Slot<R>) + Send + 'static,
     ) {
-        let place = self.behind.pool.place(&self.vfs.path_on_disk(about.ino, about.name));
+        let place = self.behind.filesystems.place(&self.vfs.path_on_disk(about.ino, about.name));
         let slot = Arc::new(Slot::new(reply));
         let from_memory = from_memory.map(|answer| -> Box<dyn FnOnce() + Send> {
             let slot = slot.clone();
@@ -119,10 +120,9 @@ impl Adapter {
         let ticket = self.behind.pending.begin((about.ino, about.reader), &slot, from_memory);
         let is_given_up = ticket.is_given_up.clone();
         let vfs = self.vfs.clone();
-        let run = Box::new(move || {
+        pool().run(place, is_given_up, move || {
             let _ticket = ticket;
             guarded(&vfs, |vfs| work(vfs, &slot));
         });
-        self.behind.pool.run(place, Job { run, is_given_up });
     }
 }

@@ -23,12 +23,9 @@ use std::{
 use fuser::{INodeNo, Notifier};
 use parking_lot::Mutex;
 
-use super::{
-    guard::guarded,
-    pending::Pending,
-    pool::{Job, Place, Pool},
-};
+use super::{filesystems::Filesystems, guard::guarded, pending::Pending};
 use crate::{
+    pool::{Place, pool},
     store::Changes,
     vfs::{Error, Vfs},
 };
@@ -47,7 +44,7 @@ const LOST: Duration = Duration::from_secs(20);
 /// State that the threads share with the adapter.
 #[derive(Clone)]
 pub(super) struct Behind {
-    pub(super) pool: Arc<Pool>,
+    pub(super) filesystems: Arc<Filesystems>,
     pub(super) pending: Arc<Pending>,
     /// Set once the mount exists.
     pub(super) notifier: Arc<OnceLock<Notifier>>,
@@ -111,13 +108,10 @@ pub(super) fn start(vfs: &Arc<Vfs>, behind: &Behind, notifier: Notifier) -> io::
                 swept = Instant::now();
                 let (vfs, is_swept) = (vfs.clone(), is_swept.clone());
                 // In the pool, because it looks at disks, which may not answer.
-                its_behind.pool.run(
-                    Place::Sweep,
-                    job(move || {
-                        guarded(&vfs, Vfs::sweep);
-                        is_swept.store(true, Relaxed);
-                    }),
-                );
+                run(Place::Task("sweep"), move || {
+                    guarded(&vfs, Vfs::sweep);
+                    is_swept.store(true, Relaxed);
+                });
             }
         }
     })?;
@@ -126,12 +120,13 @@ pub(super) fn start(vfs: &Arc<Vfs>, behind: &Behind, notifier: Notifier) -> io::
         let mut is_lost = false;
         while let Some(vfs) = weak.upgrade() {
             if behind.pending.look_after() {
-                behind.pool.drop_given_up();
+                pool().drop_given_up();
             }
             let nodes = behind.pages.due(Instant::now(), &behind.pending);
             if !nodes.is_empty() {
                 let notifier = notifier.clone();
-                behind.pool.run(Place::Pages, job(move || forget_each(&nodes, &notifier, EVERYTHING)));
+                // The kernel waits for reads of these pages.
+                run(Place::Task("pages"), move || forget_each(&nodes, &notifier, EVERYTHING));
             }
             let silent = begun.elapsed().as_secs().saturating_sub(beat.load(Relaxed));
             if (silent > LOST.as_secs()) != is_lost {
@@ -154,22 +149,19 @@ fn tell(vfs: &Arc<Vfs>, weak: &Weak<Vfs>, behind: &Behind, notifier: &Notifier) 
     forget(vfs.take_invalidated(), &behind.pages, notifier);
     let mut by_place: HashMap<Place, Changes> = HashMap::new();
     for event in events {
-        let place = behind.pool.place(&vfs.full(&event.folder.join(&event.name)));
+        let place = behind.filesystems.place(&vfs.full(&event.folder.join(&event.name)));
         by_place.entry(place).or_default().events.insert(event);
     }
     if overflowed || !lost.is_empty() {
-        by_place.insert(Place::Lost, Changes { lost, overflowed, ..Changes::default() });
+        by_place.insert(Place::Task("lost changes"), Changes { lost, overflowed, ..Changes::default() });
     }
     for (place, changes) in by_place {
         let (weak, pages, notifier) = (weak.clone(), behind.pages.clone(), notifier.clone());
-        behind.pool.run(
-            place,
-            job(move || {
-                if let Some(vfs) = weak.upgrade() {
-                    guarded(&vfs, |vfs| forget(vfs.changed_nodes(changes), &pages, &notifier));
-                }
-            }),
-        );
+        run(place, move || {
+            if let Some(vfs) = weak.upgrade() {
+                guarded(&vfs, |vfs| forget(vfs.changed_nodes(changes), &pages, &notifier));
+            }
+        });
     }
 }
 
@@ -194,8 +186,8 @@ fn forget_each(nodes: &[u64], notifier: &Notifier, what: i64) {
     }
 }
 
-fn job(run: impl FnOnce() + Send + 'static) -> Job {
-    Job { run: Box::new(run), is_given_up: Arc::default() }
+fn run(place: Place, job: impl FnOnce() + Send + 'static) {
+    pool().run(place, Arc::default(), job);
 }
 
 #[cfg(test)]

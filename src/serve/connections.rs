@@ -31,6 +31,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::Notify,
+    task::JoinSet,
     time::{Instant, Sleep},
 };
 
@@ -39,10 +40,13 @@ use super::{Handler, limits};
 /// Shortest time that a new connection keeps its place, because its first request is on the way.
 const A_MOMENT: Duration = Duration::from_millis(250);
 
-/// Accepts connections without end, and serves each in a task of its own.
+/// Accepts connections without end, and serves each in a task of its own. When this is dropped, they end.
 pub(super) async fn accept(listener: TcpListener, handler: Arc<Handler>) {
     let places = Arc::new(Places { has_token: handler.site.access.has_token(), ..Places::default() });
+    // Dropped with this function, which ends them all.
+    let mut connections = JoinSet::new();
     loop {
+        while connections.try_join_next().is_some() {}
         let (stream, client) = match listener.accept().await {
             Ok((stream, client)) => (stream, client.ip()),
             Err(error) => {
@@ -60,7 +64,7 @@ pub(super) async fn accept(listener: TcpListener, handler: Arc<Handler>) {
             }
         };
         match place {
-            Ok(place) => drop(tokio::spawn(serve(stream, handler.clone(), Arc::new(place)))),
+            Ok(place) => drop(connections.spawn(serve(stream, handler.clone(), Arc::new(place)))),
             Err(_) => log::debug!("{client}: too many connections"),
         }
     }

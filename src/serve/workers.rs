@@ -1,11 +1,18 @@
 //! A bounded number of threads for work that may wait for a disk or a decoder.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::Refusal;
-use crate::limits::{PAGES_AT_ONCE, REQUESTS_AT_ONCE};
+use crate::{
+    limits::{PAGES_AT_ONCE, REQUESTS_AT_ONCE},
+    pool::{Place, pool},
+};
 
 /// Longest wait of a request for its turn.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -43,15 +50,13 @@ impl Workers {
     ) -> Result<Result<T, String>, Refusal> {
         let place = tokio::time::timeout(PATIENCE, self.places.clone().acquire_owned()).await;
         let Ok(Ok(place)) = place else { return Err(Refusal::busy()) };
-        let done = tokio::task::spawn_blocking(move || {
+        let (sender, done) = oneshot::channel();
+        pool().run(Place::Task("requests"), Arc::default(), move || {
             // Kept until the work is done, even if its client is gone.
             let _place = place;
-            work()
+            let _ = sender.send(catch_unwind(AssertUnwindSafe(work)).map_err(|panicked| panic_text(&*panicked)));
         });
-        Ok(done.await.map_err(|error| match error.try_into_panic() {
-            Ok(panicked) => panic_text(&*panicked),
-            Err(error) => error.to_string(),
-        }))
+        Ok(done.await.unwrap_or_else(|_| Err("it was not begun".into())))
     }
 }
 

@@ -19,13 +19,15 @@ use std::{
         fd::{AsRawFd, RawFd},
         unix::fs::{FileExt, OpenOptionsExt},
     },
-    process, ptr,
-    sync::{Arc, OnceLock, Weak, mpsc},
+    ptr,
+    sync::{Arc, Weak, mpsc},
     thread,
 };
 
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use parking_lot::Mutex;
+
+use crate::per_process::PerProcess;
 
 /// Commands of fcntl(2): choose the signal for a lease that must be released, and the thread that gets it.
 const F_SETSIG: libc::c_int = 10;
@@ -71,13 +73,11 @@ struct Pages {
     file: Mutex<Option<File>>,
 }
 
-/// The leases of one process, followed by those of a process that was forked from it.
+/// The leases of this process.
 struct Keeper {
-    process: u32,
     /// The thread that is signalled when a lease must be released.
     thread: libc::pid_t,
     state: Mutex<State>,
-    forked: OnceLock<Box<Self>>,
 }
 
 #[derive(Default)]
@@ -87,7 +87,7 @@ struct State {
     is_forking: bool,
 }
 
-static KEEPER: OnceLock<Box<Keeper>> = OnceLock::new();
+static KEEPER: PerProcess<Keeper> = PerProcess::new();
 
 /// Maps a range of a file, which ends inside it, under a lease.
 ///
@@ -95,7 +95,7 @@ static KEEPER: OnceLock<Box<Keeper>> = OnceLock::new();
 /// What fcntl(2) says: `EAGAIN` if the file is open for writing, `EACCES` for a file of another user, `EINVAL` if the
 /// filesystem has no leases. Also `EBUSY` while this process forks.
 pub(crate) fn lease(file: &File, range: Range<u64>) -> io::Result<Leased> {
-    let keeper = Keeper::of_this_process()?;
+    let keeper = KEEPER.get_or_try_init(Keeper::start)?;
     let mut state = keeper.state.lock();
     if state.is_forking {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
@@ -126,7 +126,7 @@ pub(crate) fn lease(file: &File, range: Range<u64>) -> io::Result<Leased> {
 /// Called before this process forks: copies the bytes into memory, because the child has no thread that would. No lease
 /// is taken until [`forked`] is called.
 pub fn before_fork() {
-    let Some(keeper) = Keeper::current() else { return };
+    let Some(keeper) = KEEPER.get() else { return };
     keeper.state.lock().is_forking = true;
     for pages in keeper.all() {
         if let Err(error) = pages.detach() {
@@ -137,7 +137,7 @@ pub fn before_fork() {
 
 /// Called in the parent after it has forked.
 pub fn forked() {
-    if let Some(keeper) = Keeper::current() {
+    if let Some(keeper) = KEEPER.get() {
         keeper.state.lock().is_forking = false;
     }
 }
@@ -175,23 +175,7 @@ impl Pages {
 }
 
 impl Keeper {
-    /// Returns the leases of this process, if it has had any.
-    fn current() -> Option<&'static Self> {
-        let process = process::id();
-        let mut place = &KEEPER;
-        loop {
-            match place.get() {
-                Some(keeper) if keeper.process == process => return Some(keeper),
-                Some(keeper) => place = &keeper.forked,
-                None => return None,
-            }
-        }
-    }
-
-    fn of_this_process() -> io::Result<&'static Self> {
-        if let Some(keeper) = Self::current() {
-            return Ok(keeper);
-        }
+    fn start() -> io::Result<Self> {
         let (tell, told) = mpsc::channel();
         thread::Builder::new().name("leases".into()).spawn(move || {
             let signals = block();
@@ -200,14 +184,7 @@ impl Keeper {
             let _ = tell.send(unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t);
             watch(&signals);
         })?;
-        let thread = told.recv().map_err(io::Error::other)?;
-        let keeper = Self { process: process::id(), thread, state: Mutex::default(), forked: OnceLock::new() };
-        let mut place = &KEEPER;
-        while let Some(parent) = place.get().filter(|parent| parent.process != process::id()) {
-            place = &parent.forked;
-        }
-        // If two threads come here at once, the first keeper is kept; the other's thread stays idle.
-        Ok(place.get_or_init(|| Box::new(keeper)))
+        Ok(Self { thread: told.recv().map_err(io::Error::other)?, state: Mutex::default() })
     }
 
     fn all(&self) -> Vec<Arc<Pages>> {
@@ -243,7 +220,7 @@ fn watch(signals: &libc::sigset_t) {
             libc::sigtimedwait(signals, ptr::null_mut(), &raw const patience);
         }
         again = false;
-        for pages in Keeper::current().map(Keeper::all).unwrap_or_default() {
+        for pages in KEEPER.get().map(Keeper::all).unwrap_or_default() {
             if pages.is_wanted()
                 && let Err(error) = pages.detach()
             {

@@ -28,13 +28,14 @@ use rustix::{
 };
 
 use super::{
-    Changes, File, FilePath, Folder, FollowLinks, Kind, MappedFile, Names, Stat, Store, Usage, Version, Watch,
+    Changes, File, Folder, FollowLinks, Kind, MappedFile, Names, Stat, Store, Usage, Version, Watch,
     beneath::{self, Fronts},
     own_mounts,
     status::{stat, stat_of},
     watch::Watcher,
+    would_block,
 };
-use crate::filesystem;
+use crate::{filesystem, source::Wait};
 
 /// How often the path of the top is checked for another folder.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -269,6 +270,17 @@ impl LocalStore {
         Ok(file)
     }
 
+    /// Opens a file whose path is in the kernel's memory and which is on a local filesystem: that waits for nothing.
+    fn open_cached(&self, path: &Path) -> Option<MappedFile> {
+        let more = if self.is_careful() { ResolveFlags::NO_XDEV } else { ResolveFlags::empty() };
+        let opened = beneath::open_cached(&*self.known_root(false)?, path, OFlags::PATH, more).ok()?;
+        let stat = stat_of(&opened, AtFlags::STATX_DONT_SYNC).ok().filter(|stat| stat.kind == Kind::File)?;
+        let in_memory = *self.local.read().get(&stat.version.file().device())?;
+        let file = Descriptor::from(open_again(&opened).ok()?);
+        let name = path.file_name().unwrap_or_default().to_owned();
+        Some(MappedFile::of_known(file, name, stat.version, in_memory))
+    }
+
     /// Returns the top, if it need not be checked again. With `local`, only if it is on a local filesystem.
     fn known_root(&self, local: bool) -> Option<Arc<OwnedFd>> {
         let root = self.root.lock();
@@ -287,7 +299,16 @@ fn open_again(opened: &OwnedFd) -> rustix::io::Result<OwnedFd> {
 }
 
 impl Store for LocalStore {
-    fn stat(&self, path: &Path) -> io::Result<Option<Stat>> {
+    fn stat(&self, path: &Path, wait: Wait) -> io::Result<Option<Stat>> {
+        if wait == Wait::Never {
+            // On another mount even the type of its filesystem might have to be asked of a server.
+            let root = self.known_root(true).ok_or_else(would_block)?;
+            let opened = beneath::open_cached(&*root, path, OFlags::PATH, ResolveFlags::NO_XDEV);
+            let stat = opened.ok().and_then(|opened| stat_of(&opened, AtFlags::empty()).ok());
+            // A link may have to be followed.
+            let stat = stat.filter(|stat| stat.kind != Kind::Link);
+            return stat.map(Some).ok_or_else(would_block);
+        }
         // The top, and a single name in it, need no further descriptor.
         let mut components = path.components();
         match (components.next(), components.next()) {
@@ -301,13 +322,6 @@ impl Store for LocalStore {
         }
     }
 
-    fn stat_at_once(&self, path: &FilePath) -> Option<Stat> {
-        // On another mount even the type of its filesystem might have to be asked of a server.
-        let root = self.known_root(true)?;
-        let opened = beneath::open_cached(&*root, &path.to_path_buf(), OFlags::PATH, ResolveFlags::NO_XDEV).ok()?;
-        stat_of(&opened, AtFlags::empty()).ok()
-    }
-
     fn folder<'a>(&'a self, path: &Path) -> io::Result<Box<dyn Folder + 'a>> {
         let Resolved { opened, is_barred, .. } = self.open_path(path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -316,7 +330,10 @@ impl Store for LocalStore {
         Ok(Box::new(LocalFolder { store: self, path: path.into(), opened, is_careful, is_barred }))
     }
 
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+    fn open(&self, path: &Path, wait: Wait) -> io::Result<Arc<dyn File>> {
+        if wait == Wait::Never {
+            return self.open_cached(path).map(|file| -> Arc<dyn File> { Arc::new(file) }).ok_or_else(would_block);
+        }
         for pause in PAUSES {
             match self.open_once(path) {
                 // If descriptors have run out, others will release theirs.
@@ -327,20 +344,6 @@ impl Store for LocalStore {
             }
         }
         Ok(Arc::new(self.open_once(path)?))
-    }
-
-    fn try_open(&self, path: &Path, version: Version) -> Option<Arc<dyn File>> {
-        // The path is in the kernel's memory and the file on a local disk, so the rest of opening it waits for nothing.
-        let in_memory = *self.local.read().get(&version.file().device())?;
-        let more = if self.is_careful() { ResolveFlags::NO_XDEV } else { ResolveFlags::empty() };
-        let opened = beneath::open_cached(&*self.known_root(false)?, path, OFlags::PATH, more).ok()?;
-        let stat = stat_of(&opened, AtFlags::STATX_DONT_SYNC).ok()?;
-        if stat.kind != Kind::File || stat.version != version {
-            return None;
-        }
-        let file = Descriptor::from(open_again(&opened).ok()?);
-        let name = path.file_name().unwrap_or_default().to_owned();
-        Some(Arc::new(MappedFile::of_known(file, name, version, in_memory)))
     }
 
     fn read_link(&self, path: &Path) -> io::Result<OsString> {
@@ -357,16 +360,15 @@ impl Store for LocalStore {
         Ok(place.strip_prefix(&self.top).ok().map(Path::to_path_buf))
     }
 
-    fn watch(&self, folder: &Path) -> Watch {
+    fn watch(&self, folder: &Path, wait: Wait) -> Watch {
+        if wait == Wait::Never {
+            return self.watcher.known(folder);
+        }
         self.watcher.watch(folder, || match self.open_path(folder)? {
             // Watching a folder asks for its attributes.
             Resolved { is_barred: true, .. } => Err(Errno::XDEV.into()),
             Resolved { opened, .. } => Ok(opened),
         })
-    }
-
-    fn known_watch(&self, folder: &Path) -> Watch {
-        self.watcher.known(folder)
     }
 
     fn watched(&self) -> usize {
@@ -558,21 +560,21 @@ mod tests {
         symlink("a/b/file", place.top().join("to")).unwrap();
         for links in [FollowLinks::No, FollowLinks::Inside] {
             let store = place.store(links);
-            let at_once =
-                |folder: &str, name: &str| store.stat_at_once(&FilePath::new(Path::new(folder).into(), name.as_ref()));
-            let known = |path: &str| store.stat(path.as_ref()).unwrap();
+            let at_once = |path: &str| {
+                store.stat(path.as_ref(), Wait::Never).map_err(|error| super::super::is_would_block(&error))
+            };
+            let known = |path: &str| store.stat(path.as_ref(), Wait::Always).unwrap();
             // Both are looked up, so the kernel knows their names. A filesystem that is not local has no answers.
             assert_eq!((known("top").is_some(), known("a/b/file").is_some()), (true, true));
             if filesystem::is_local(std::fs::File::open(place.top()).unwrap()) {
-                assert_eq!((at_once("", "top"), at_once("a/b", "file")), (known("top"), known("a/b/file")));
+                assert_eq!((at_once("top"), at_once("a/b/file")), (Ok(known("top")), Ok(known("a/b/file"))));
             }
-            // Links on the way lead nowhere, and one at the end is itself: never what it leads to.
-            assert_eq!((at_once("link/b", "file"), at_once("a/b", "none"), at_once("..", "top")), (None, None, None));
-            assert!(at_once("", "to").is_none_or(|stat| stat.kind == Kind::Link));
+            // No link leads anywhere: it may have to be followed.
+            assert_eq!(["link/b/file", "to", "a/b/none", "../top"].map(at_once), [const { Err(true) }; 4]);
             std::fs::write(place.top().join("new"), b"another").unwrap();
             std::fs::rename(place.top().join("new"), place.top().join("a/b/file")).unwrap();
             let now = known("a/b/file");
-            assert!(at_once("a/b", "file").is_none_or(|stat| Some(stat) == now));
+            assert!(at_once("a/b/file").map_or_else(|blocked| blocked, |stat| stat == now));
         }
     }
 
@@ -585,16 +587,16 @@ mod tests {
         std::fs::write(place.top().join("a/etc/secret"), b"own").unwrap();
         let store = place.store(FollowLinks::No);
         let path = Path::new("a/etc/secret");
-        assert_eq!(store.stat(path).unwrap().unwrap().size, 3);
+        assert_eq!(store.stat(path, Wait::Always).unwrap().unwrap().size, 3);
         std::fs::rename(place.top().join("a"), place.path.join("aside")).unwrap();
         symlink(place.path.join("outside"), place.top().join("a")).unwrap();
-        assert_eq!(store.stat(path).unwrap(), None);
-        assert_eq!(store.stat(Path::new("a")).unwrap().unwrap().kind, Kind::Link);
+        assert_eq!(store.stat(path, Wait::Always).unwrap(), None);
+        assert_eq!(store.stat(Path::new("a"), Wait::Always).unwrap().unwrap().kind, Kind::Link);
         let is_loop = |error: io::Error| assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
-        is_loop(store.open(path).err().unwrap());
+        is_loop(store.open(path, Wait::Always).err().unwrap());
         is_loop(store.folder(Path::new("a/etc")).err().unwrap());
         is_loop(store.read_link(path).err().unwrap());
-        assert!(!store.watch(Path::new("a/etc")).is_alive());
+        assert!(!store.watch(Path::new("a/etc"), Wait::Always).is_alive());
     }
 
     #[test]
@@ -605,8 +607,8 @@ mod tests {
         let store = place.store(FollowLinks::Inside);
         let openings = inotify::init(CreateFlags::NONBLOCK).unwrap();
         inotify::add_watch(&openings, &pipe, WatchFlags::OPEN).unwrap();
-        assert_eq!(store.stat(Path::new("pipe")).unwrap().unwrap().kind, Kind::Other);
-        assert_eq!(store.open(Path::new("pipe")).err().unwrap().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(store.stat(Path::new("pipe"), Wait::Always).unwrap().unwrap().kind, Kind::Other);
+        assert_eq!(store.open(Path::new("pipe"), Wait::Always).err().unwrap().kind(), io::ErrorKind::InvalidInput);
         let mut buffer = [MaybeUninit::uninit(); 512];
         let mut events = inotify::Reader::new(&openings, &mut buffer);
         assert_eq!(events.next().err(), Some(Errno::AGAIN), "the pipe was opened, and then refused");
@@ -624,8 +626,8 @@ mod tests {
         symlink(&secret, place.top().join("alice/folder")).unwrap();
         symlink("/etc/passwd", place.top().join("alice/out")).unwrap();
         symlink("..", place.top().join("alice/up")).unwrap();
-        let mode = |store: &LocalStore, path: &str| store.stat(Path::new(path)).unwrap().unwrap().mode;
-        let kind = |store: &LocalStore, path: &str| store.stat(Path::new(path)).unwrap().unwrap().kind;
+        let mode = |store: &LocalStore, path: &str| store.stat(Path::new(path), Wait::Always).unwrap().unwrap().mode;
+        let kind = |store: &LocalStore, path: &str| store.stat(Path::new(path), Wait::Always).unwrap().unwrap().kind;
         let store = place.store(FollowLinks::Inside);
         set_mode(&secret, 0o755);
         assert_eq!(mode(&store, "alice/link"), 0o644);
@@ -634,7 +636,7 @@ mod tests {
         set_mode(&secret, 0o711);
         assert_eq!(mode(&store, "alice/link"), 0o644);
         assert_eq!(mode(&store, "alice/folder/note"), 0o644);
-        assert_eq!(store.open(Path::new("alice/folder/note")).unwrap().name(), "note");
+        assert_eq!(store.open(Path::new("alice/folder/note"), Wait::Always).unwrap().name(), "note");
         assert_eq!((kind(&store, "alice/out"), kind(&store, "alice/up")), (Kind::Link, Kind::Link));
         let store = place.store(FollowLinks::Outside);
         assert_eq!((kind(&store, "alice/out"), kind(&store, "alice/up")), (Kind::File, Kind::Link));
@@ -663,18 +665,18 @@ mod tests {
         let place = Temporary::new();
         std::fs::write(place.top().join("file"), b"one").unwrap();
         let store = place.store(FollowLinks::No);
-        assert_eq!(store.stat(Path::new("file")).unwrap().unwrap().size, 3);
+        assert_eq!(store.stat(Path::new("file"), Wait::Always).unwrap().unwrap().size, 3);
         std::fs::rename(place.top(), place.path.join("before")).unwrap();
         std::thread::sleep(2 * RECHECK_INTERVAL);
-        assert_eq!(store.stat(Path::new("file")).unwrap_err().raw_os_error(), Some(libc::ESTALE));
+        assert_eq!(store.stat(Path::new("file"), Wait::Always).unwrap_err().raw_os_error(), Some(libc::ESTALE));
         // A link in its place is not followed.
         symlink("before", place.top()).unwrap();
         std::thread::sleep(2 * RECHECK_INTERVAL);
-        assert!(store.stat(Path::new("file")).is_err());
+        assert!(store.stat(Path::new("file"), Wait::Always).is_err());
         std::fs::remove_file(place.top()).unwrap();
         std::fs::create_dir(place.top()).unwrap();
         std::fs::write(place.top().join("file"), b"another").unwrap();
         std::thread::sleep(2 * RECHECK_INTERVAL);
-        assert_eq!(store.stat(Path::new("file")).unwrap().unwrap().size, 7);
+        assert_eq!(store.stat(Path::new("file"), Wait::Always).unwrap().unwrap().size, 7);
     }
 }

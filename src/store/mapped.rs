@@ -29,7 +29,8 @@ use sha2::{Digest, Sha256};
 use super::{File, Kind, Stat, Version, status::stat_of};
 use crate::{
     filesystem,
-    source::{Leased, Mapped, Source, SourceError, lease, zeros},
+    pool::{Place, pool},
+    source::{Leased, Mapped, Source, SourceError, Wait, lease, zeros},
 };
 
 /// A local file, mapped when a zero-copy answer is first requested.
@@ -69,15 +70,14 @@ fn lend(map: &Arc<Mmap>, length: usize) {
     let maps = std::mem::take(&mut *lent).1;
     drop(lent);
     // In the pool, because it waits until all processors have forgotten the pages.
-    blocking::unblock(move || {
+    pool().run(Place::Task("pages of maps"), Arc::default(), move || {
         for map in maps.iter().filter_map(Weak::upgrade) {
             // SAFETY: the map is shared and read-only, so releasing its pages loses nothing: a system call that still
             // needs one, and nothing else does, gets it from the page cache again.
             #[allow(unsafe_code, reason = "mapping a file is this module's job")]
             let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
         }
-    })
-    .detach();
+    });
 }
 
 impl MappedFile {
@@ -202,27 +202,27 @@ impl Source for MappedFile {
         self.version.size()
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
         let end = offset.saturating_add(buf.len() as u64);
         if end > self.len() {
             return Err(SourceError::OutOfRange { start: offset, end, len: self.len() });
         }
+        if wait == Wait::Never {
+            return self.read_cached(offset, buf);
+        }
         let done = self.file.read_exact_at(buf, offset);
         // Checked after the copy: a write moves the modification time first, so what was copied before it moved is of
         // one state.
-        self.check_unchanged()?;
+        self.check_unchanged(wait)?;
         match done {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(SourceError::Changed),
             other => Ok(other?),
         }
     }
 
-    fn check_unchanged(&self) -> Result<(), SourceError> {
-        self.compare(AtFlags::empty())
-    }
-
-    fn check_known(&self) -> Result<(), SourceError> {
-        self.compare(AtFlags::STATX_DONT_SYNC)
+    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
+        let flags = if wait == Wait::Never { AtFlags::STATX_DONT_SYNC } else { AtFlags::empty() };
+        if stat_of(&self.file, flags)?.version == self.version { Ok(()) } else { Err(SourceError::Changed) }
     }
 
     /// Made from the version and the number that the filesystem gives itself. `None` on filesystems in user space, whose
@@ -235,56 +235,26 @@ impl Source for MappedFile {
         Some(self.state().1)
     }
 
-    /// One system call, which fails if it would wait.
-    fn try_read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        let end = offset.saturating_add(buf.len() as u64);
-        if end > self.len() {
-            return Err(SourceError::OutOfRange { start: offset, end, len: self.len() });
-        }
-        if !self.is_local {
-            return Err(SourceError::WouldBlock);
-        }
-        match rustix::io::preadv2(&self.file, &mut [io::IoSliceMut::new(&mut *buf)], offset, ReadWriteFlags::NOWAIT) {
-            Ok(read) if read == buf.len() => self.check_unchanged(),
-            // The filesystem does not support the flag.
-            Err(Errno::OPNOTSUPP) if self.in_memory => self.read_at(offset, buf),
-            // A read that waits reports what is wrong.
-            _ => Err(SourceError::WouldBlock),
-        }
-    }
-
-    /// Checks both ends only: a range that is partly read ahead ends or begins with a missing page.
-    fn is_resident(&self, range: &Range<u64>) -> bool {
-        let is_there = |offset| {
-            let mut byte = [0];
-            let into = &mut [io::IoSliceMut::new(&mut byte)];
-            match rustix::io::preadv2(&self.file, into, offset, ReadWriteFlags::NOWAIT) {
-                // The filesystem does not support the flag.
-                Err(Errno::OPNOTSUPP) => self.in_memory,
-                read => read.is_ok(),
-            }
-        };
-        // Each read also checks the file's times.
-        range.is_empty() || self.is_local && is_there(range.start) && is_there(range.end - 1)
-    }
-
     fn leased(&self, range: Range<u64>) -> io::Result<Leased> {
         if !self.is_local || range.end > self.len() || range.start >= range.end {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let leased = lease(&self.file, range)?;
         // Earlier writes are visible now, and nothing is written from now on.
-        self.check_unchanged().map_err(io::Error::other)?;
+        self.check_unchanged(Wait::Always).map_err(io::Error::other)?;
         Ok(leased)
     }
 
-    fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
+    fn mapped(&self, range: Range<u64>, wait: Wait) -> Option<Mapped> {
         // What the kernel copies from the map cannot be checked afterwards. A file that was written to a moment ago may
         // be written to right now, so it is read and checked instead.
         if range.end > self.len() || range.start >= range.end || self.version.is_recent() {
             return None;
         }
-        self.check_unchanged().ok()?;
+        if wait == Wait::Never && !self.is_resident(&range) {
+            return None;
+        }
+        self.check_unchanged(wait).ok()?;
         // SAFETY: the map is private to this type and `Mapped`, whose only use is as the buffer of a system call
         // (module text). Rust code never reads through it, so a change of the file underneath is no data race, and
         // the loss of its pages is a failed copy in the kernel, not a signal.
@@ -305,16 +275,41 @@ impl Source for MappedFile {
 }
 
 impl MappedFile {
+    /// Fills `buf` by one system call, which fails if it would wait.
+    fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        if !self.is_local {
+            return Err(SourceError::WouldBlock);
+        }
+        match rustix::io::preadv2(&self.file, &mut [io::IoSliceMut::new(&mut *buf)], offset, ReadWriteFlags::NOWAIT) {
+            Ok(read) if read == buf.len() => self.check_unchanged(Wait::Never),
+            // The filesystem does not support the flag.
+            Err(Errno::OPNOTSUPP) if self.in_memory => self.read_at(offset, buf, Wait::Always),
+            // A read that waits reports what is wrong.
+            _ => Err(SourceError::WouldBlock),
+        }
+    }
+
+    /// Returns whether a range can be mapped without waiting for a disk. Checks both ends only: a range that is partly read ahead ends or begins with a missing page.
+    fn is_resident(&self, range: &Range<u64>) -> bool {
+        let is_there = |offset| {
+            let mut byte = [0];
+            let into = &mut [io::IoSliceMut::new(&mut byte)];
+            match rustix::io::preadv2(&self.file, into, offset, ReadWriteFlags::NOWAIT) {
+                // The filesystem does not support the flag.
+                Err(Errno::OPNOTSUPP) => self.in_memory,
+                read => read.is_ok(),
+            }
+        };
+        // Each read also checks the file's times.
+        range.is_empty() || self.is_local && is_there(range.start) && is_there(range.end - 1)
+    }
+
     fn state(&self) -> ([u8; 32], u64) {
         *self.state.get_or_init(|| {
             let filesystem = fstatvfs(&self.file).map_or(0, |at| at.f_fsid);
             let hash = Sha256::new().chain_update(b"local file").chain_update(self.version.to_bytes());
             (hash.chain_update(filesystem.to_le_bytes()).finalize().into(), mount_of(&self.file))
         })
-    }
-
-    fn compare(&self, flags: AtFlags) -> Result<(), SourceError> {
-        if stat_of(&self.file, flags)?.version == self.version { Ok(()) } else { Err(SourceError::Changed) }
     }
 }
 
@@ -329,15 +324,18 @@ mod tests {
         std::fs::write(&path, vec![7u8; 10_000]).unwrap();
         let file = MappedFile::open(&path).unwrap();
         assert_eq!((&file as &dyn Source).read(9_999..10_000).unwrap(), [7]);
-        file.check_known().unwrap();
-        assert!(file.mapped(0..2).is_none(), "a file that was just written is read, not lent");
+        file.check_unchanged(Wait::Never).unwrap();
+        assert!(file.mapped(0..2, Wait::Always).is_none(), "a file that was just written is read, not lent");
         // One that was not written to for long.
         let passwd = MappedFile::open(Path::new("/etc/passwd")).unwrap();
-        assert_eq!(passwd.mapped(0..2).unwrap().as_syscall_buf(), &std::fs::read("/etc/passwd").unwrap()[..2]);
+        assert_eq!(
+            passwd.mapped(0..2, Wait::Always).unwrap().as_syscall_buf(),
+            &std::fs::read("/etc/passwd").unwrap()[..2]
+        );
         Descriptor::options().write(true).open(&path).unwrap().set_len(10).unwrap();
         assert!(matches!((&file as &dyn Source).read(0..1), Err(SourceError::Changed)));
-        assert!(matches!(file.check_known(), Err(SourceError::Changed)));
-        assert!(file.mapped(0..1).is_none());
+        assert!(matches!(file.check_unchanged(Wait::Never), Err(SourceError::Changed)));
+        assert!(file.mapped(0..1, Wait::Always).is_none());
         assert_eq!(file.read_now(5, 100).unwrap(), [7; 5]);
     }
 

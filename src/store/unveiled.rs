@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{Changes, File, FileId, FilePath, Folder, ListingRoom, Stat, Store, Usage, Version, Watch};
-use crate::disk::Disk;
+use crate::{disk::Disk, source::Wait};
 
 /// The name in the root of a container that is a folder.
 pub(crate) const NAME: &str = ".source";
@@ -69,8 +69,8 @@ pub(crate) fn shown(path: PathBuf) -> PathBuf {
 pub(crate) struct Unveiled(pub(crate) Arc<dyn Store>);
 
 impl Store for Unveiled {
-    fn stat(&self, path: &Path) -> io::Result<Option<Stat>> {
-        self.0.stat(&stored(path))
+    fn stat(&self, path: &Path, wait: Wait) -> io::Result<Option<Stat>> {
+        self.0.stat(&stored(path), wait)
     }
 
     fn expect(&self, path: &Path) {
@@ -85,23 +85,12 @@ impl Store for Unveiled {
         self.0.part_of(&stored(folder), name)
     }
 
-    fn stat_at_once(&self, path: &FilePath) -> Option<Stat> {
-        match stored(path.folder()) {
-            Cow::Borrowed(_) => self.0.stat_at_once(path),
-            Cow::Owned(folder) => self.0.stat_at_once(&FilePath::new(folder.into(), path.name())),
-        }
-    }
-
     fn folder<'a>(&'a self, path: &Path) -> io::Result<Box<dyn Folder + 'a>> {
         self.0.folder(&stored(path))
     }
 
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.0.open(&stored(path))
-    }
-
-    fn try_open(&self, path: &Path, version: Version) -> Option<Arc<dyn File>> {
-        self.0.try_open(&stored(path), version)
+    fn open(&self, path: &Path, wait: Wait) -> io::Result<Arc<dyn File>> {
+        self.0.open(&stored(path), wait)
     }
 
     fn read_link(&self, path: &Path) -> io::Result<OsString> {
@@ -112,12 +101,8 @@ impl Store for Unveiled {
         self.0.without_links(&stored(path))
     }
 
-    fn watch(&self, folder: &Path) -> Watch {
-        self.0.watch(&stored(folder))
-    }
-
-    fn known_watch(&self, folder: &Path) -> Watch {
-        self.0.known_watch(&stored(folder))
+    fn watch(&self, folder: &Path, wait: Wait) -> Watch {
+        self.0.watch(&stored(folder), wait)
     }
 
     fn watched(&self) -> usize {

@@ -10,7 +10,7 @@ use crate::{
     cache::{BlockError, Buffer, Key, Tag},
     escape,
     format::ElementType,
-    source::Memory,
+    source::{Memory, Wait},
     view::{Fault, ReadContext, json},
 };
 
@@ -137,11 +137,11 @@ pub(super) fn kept_as(
     key: Key,
     mut make: impl FnMut(&WorkingMemory<'_>) -> Result<Buffer, Fault>,
 ) -> Result<Arc<Buffer>, Fault> {
-    if let Some(Ok(parts)) = reader.cache.get_if_ready(key) {
+    if let Some(Ok(parts)) = reader.cache.get(key) {
         return Ok(parts.into_iter().next().unwrap_or_default());
     }
     reader.may_work()?;
-    let parts = reader.cache.get_or_insert_with(key, || {
+    let parts = reader.cache.get_or_insert_with(key, Wait::Always, || {
         let memory = WorkingMemory::held(&reader.cache);
         let document = make(&memory).map_err(|fault| fault.error)?;
         // Held, because its readers may reserve other memory meanwhile.

@@ -588,7 +588,7 @@ pub fn detect_within(
 ) -> Result<Detected, SourceError> {
     let mut front = [0; format::FRONT];
     let bytes = &mut front[..usize::try_from(source.len()).map_or(format::FRONT, |len| len.min(format::FRONT))];
-    source.read_at(0, bytes)?;
+    source.fill(0, bytes)?;
     let front = Front { bytes, len: source.len(), name };
     let mut refused = None;
     for format in formats {

@@ -214,8 +214,8 @@ mod tests {
             self.0.len() as u64
         }
 
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-            self.0.read_at(offset, buf)
+        fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+            self.0.read_at(offset, buf, wait)
         }
 
         fn prefetch(&self, ranges: &[Range<u64>]) {

@@ -9,7 +9,11 @@ use std::{collections::VecDeque, ffi::OsStr, ops::Range, os::unix::ffi::OsStrExt
 use parking_lot::Mutex;
 
 use super::{Node, Vfs, source_tree::SourceEntry};
-use crate::{source::Wait, tree};
+use crate::{
+    pool::{Place, pool},
+    source::Wait,
+    tree,
+};
 
 /// Number of rows of files that are remembered. Readers that read side by side have a row each.
 const ROWS: usize = 8;
@@ -78,11 +82,10 @@ impl Vfs {
         let longer = if digits.end <= container { next.len() - digits.len() } else { 0 };
         let next = [&path[..digits.start], next.as_bytes(), &path[digits.end..]].concat();
         let vfs = self.clone();
-        blocking::unblock(move || {
+        pool().run_if_free(Place::Task("open ahead"), move || {
             let (container, inside) = next.split_at(container + longer);
             vfs.decode_front(Path::new(OsStr::from_bytes(container)), inside.strip_prefix(b"/").unwrap_or(inside));
-        })
-        .detach();
+        });
     }
 
     /// Returns the path of a file whose first block takes long to decode, and the length of the container's part of it.

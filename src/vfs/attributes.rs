@@ -79,7 +79,7 @@ impl Vfs {
             }
             Node::InContainer(id, tree::ROOT) => {
                 // The attributes of a container's folder are known without opening it, so listing a folder opens none.
-                match self.source.find(id.path.folder(), id.path.name())? {
+                match self.source.find(id.path.folder(), id.path.name(), Wait::Always)? {
                     Some(SourceEntry::Container(now)) if now == *id => Ok(self.attr_at(node, &id.stat)),
                     _ => Err(Error::stale(id.shown())),
                 }
@@ -92,7 +92,7 @@ impl Vfs {
                 _ => Err(Error::stale(path.to_path_buf())),
             },
             Node::SourceFile(path, file) => {
-                let stat = match self.source.find(path.folder(), path.name())? {
+                let stat = match self.source.find(path.folder(), path.name(), Wait::Always)? {
                     Some(SourceEntry::File(_, stat)) if stat.version.file() == *file => stat,
                     // Another file is at the path now; this one may still be open.
                     _ => self.files.stat(path, *file)?,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    source::{Source, SourceError},
+    source::{Source, SourceError, Wait},
     store::{FilePath, Kind, Stat, Store},
     tree::{self, NotThere, Reach},
 };
@@ -36,7 +36,7 @@ impl Beside<'_> {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(NotThere::Missing(NOWHERE));
         };
-        let Some(stat) = self.store.stat(&path).map_err(SourceError::from)? else {
+        let Some(stat) = self.store.stat(&path, Wait::Always).map_err(SourceError::from)? else {
             return Err(NotThere::Missing(if self.has_link(&path) { LINK } else { NOWHERE }));
         };
         match stat.kind {
@@ -64,8 +64,9 @@ impl Beside<'_> {
 
     /// Returns whether a folder on the way to a path is a link.
     fn has_link(&self, path: &Path) -> bool {
-        let is_link =
-            |folder: &Path| self.store.stat(folder).is_ok_and(|at| at.is_some_and(|at| at.kind == Kind::Link));
+        let is_link = |folder: &Path| {
+            self.store.stat(folder, Wait::Always).is_ok_and(|at| at.is_some_and(|at| at.kind == Kind::Link))
+        };
         path.ancestors().skip(1).any(is_link)
     }
 }
@@ -73,7 +74,7 @@ impl Beside<'_> {
 impl tree::Beside for Beside<'_> {
     fn open(&self, path: &str, reach: Reach) -> Result<Arc<dyn Source>, NotThere> {
         let (path, stat) = self.find(path, reach)?;
-        let file = self.store.open(&path.to_path_buf()).map_err(SourceError::from)?;
+        let file = self.store.open(&path.to_path_buf(), Wait::Always).map_err(SourceError::from)?;
         match file.version() == stat.version {
             true => Ok(file.into_source()),
             false => Err(SourceError::Changed.into()),
@@ -84,7 +85,7 @@ impl tree::Beside for Beside<'_> {
 /// Checks that all readers of a container may enter the folders on the way to a path below its folder.
 pub(super) fn check_way(store: &dyn Store, own: &Stat, base: &Path, path: &Path) -> Result<(), NotThere> {
     for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
-        let stat = store.stat(&base.join(folder)).map_err(SourceError::from)?;
+        let stat = store.stat(&base.join(folder), Wait::Always).map_err(SourceError::from)?;
         let Some(stat) = stat else { return Err(SourceError::Changed.into()) };
         let needed = if (own.uid, own.gid) == (stat.uid, stat.gid) { own.mode & 0o444 } else { 0o444 };
         if needed >> 2 & !stat.mode != 0 {

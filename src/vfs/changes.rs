@@ -16,6 +16,7 @@ use super::{Node, ROOT, Vfs, container_id::ContainerId, source_tree::SourceEntry
 use crate::{
     cache::{Cache, Key},
     limits,
+    source::Wait,
     store::{Changes, DirEvent, Kind, Store},
     tree,
 };
@@ -162,14 +163,15 @@ impl Vfs {
 
     /// Returns whether a container is still in the state in which it was found.
     fn is_current(&self, id: &Arc<ContainerId>) -> bool {
-        let found = self.source.find(id.path.folder(), id.path.name());
+        let found = self.source.find(id.path.folder(), id.path.name(), Wait::Always);
         matches!(found, Ok(Some(SourceEntry::Container(now))) if now == *id)
     }
 
     /// Returns the inode number of the ordinary file at a path, if the kernel holds it. Does not look into the file,
     /// which may be large or on a disk that does not answer.
     fn held_file(&self, path: &Path) -> Option<u64> {
-        let stat = self.source.store().stat(path).ok().flatten().filter(|stat| stat.kind == Kind::File)?;
+        let stat =
+            self.source.store().stat(path, Wait::Always).ok().flatten().filter(|stat| stat.kind == Kind::File)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let path = crate::store::FilePath::new(folder.into(), path.file_name()?);
         let ino = self.inodes.number(&Node::SourceFile(Arc::new(path), stat.version.file()));

@@ -25,7 +25,7 @@ use crate::{
     cache::{Cache, Reservation, nonzero, trim_heap},
     limits,
     single_flight::SingleFlight,
-    source::Source,
+    source::{Source, Wait},
     store::{File, Store, Watch},
     tree,
     view::ReadContext,
@@ -183,7 +183,7 @@ impl Containers {
     pub(super) fn get(&self, id: &Arc<ContainerId>) -> Result<Option<Arc<Opened>>, Error> {
         let found = self.state.lock().get(id);
         let Some(opened) = found else { return Ok(None) };
-        if opened.reader.source.check_known().is_err() {
+        if opened.reader.source.check_unchanged(Wait::Never).is_err() {
             self.close(id);
             return Err(Error::stale(id.shown()));
         }
@@ -191,17 +191,24 @@ impl Containers {
     }
 
     /// Returns the container, and opens it if necessary: on one thread, for which others wait. `siblings` finds the
-    /// files that a manifest joins.
+    /// files that it shows. A caller who waits for nothing has it opened on the spot, if its file can be opened and read
+    /// as far as necessary without waiting for a disk or for others; `looked_into` returns the file if it is still open.
     ///
     /// # Errors
-    /// [`Error`] if the file is gone, has changed, or cannot be parsed.
+    /// [`Error`] if the file is gone, has changed, or cannot be parsed, or if the caller would have to wait.
     pub(super) fn open(
         &self,
         id: &Arc<ContainerId>,
+        wait: Wait,
+        looked_into: impl FnOnce() -> Option<Arc<dyn File>>,
         siblings: impl FnOnce() -> Option<Arc<dyn tree::Siblings>>,
     ) -> Result<Arc<Opened>, Error> {
         if let Some(opened) = self.get(id)? {
             return Ok(opened);
+        }
+        if wait == Wait::Never {
+            let opened = self.open_at_once(id, looked_into, siblings);
+            return opened.ok_or_else(|| Error::would_block(Wait::Disk));
         }
         let mut state = self.state.lock();
         if let Some(opened) = state.get(id) {
@@ -221,23 +228,20 @@ impl Containers {
         })?
     }
 
-    /// Opens a container on the spot, if its file can be opened and read as far as necessary without waiting for a disk
-    /// or for others; otherwise `None`. `looked_into` returns the file if it is still open; `siblings` finds other files
-    /// that it shows later.
-    pub(super) fn try_open(
+    fn open_at_once(
         &self,
         id: &Arc<ContainerId>,
         looked_into: impl FnOnce() -> Option<Arc<dyn File>>,
-        siblings: impl FnOnce() -> Arc<dyn tree::Siblings>,
+        siblings: impl FnOnce() -> Option<Arc<dyn tree::Siblings>>,
     ) -> Option<Arc<Opened>> {
         let version = id.stat.version;
         let is_simple = id.others == 0 && !id.stat.via_link && version.unsettled().is_zero();
         if !is_simple || self.state.lock().opening.contains_key(id) {
             return None;
         }
-        let watch = self.store.known_watch(id.path.folder());
-        let file = looked_into().or_else(|| self.store.try_open(&id.shown(), version));
-        let file = file?;
+        let watch = self.store.watch(id.path.folder(), Wait::Never);
+        let file = looked_into().or_else(|| self.store.open(&id.shown(), Wait::Never).ok());
+        let file = file.filter(|file| file.version() == version)?;
         let reader = self.reader(id, &file);
         // The open that waits finds errors again and reports them.
         let (quick, source) = reader.for_quick_open();
@@ -248,7 +252,9 @@ impl Containers {
             return None;
         }
         let (tree, room) = opened.filter(|(tree, _)| !tree.has_parts())?;
-        tree.reach(siblings());
+        if let Some(siblings) = siblings() {
+            tree.reach(siblings);
+        }
         Some(self.insert(id, reader, tree, room, watch, file))
     }
 
@@ -273,9 +279,9 @@ impl Containers {
         let stale = || Error::stale(id.shown());
         // Before the file is looked at, so that no change is missed. The target of a followed link is in another
         // folder, and the chunks of a manifest may be.
-        let watch = self.store.watch(id.path.folder());
+        let watch = self.store.watch(id.path.folder(), Wait::Always);
         let watch = if id.stat.via_link || id.others != 0 { Watch::default() } else { watch };
-        let file = self.store.open(&id.file().to_path_buf());
+        let file = self.store.open(&id.file().to_path_buf(), Wait::Always);
         let file = file.map_err(|e| self.problems.failed_to_open(&e, "open", id.shown()))?;
         let state = file.version();
         if state != id.stat.version {
@@ -289,7 +295,7 @@ impl Containers {
             let source = Marker { file: reader.source.clone(), states, folder, generation: marker.generation };
             reader = reader.with_source(Arc::new(source));
         }
-        reader.source.check_unchanged().map_err(|_| stale())?;
+        reader.source.check_unchanged(Wait::Always).map_err(|_| stale())?;
         let (tree, room) =
             id.format.open_within(&reader, siblings).map_err(|error| Error::format(id.shown(), error))?;
         Ok(self.insert(id, reader, tree, room, watch, file))
@@ -354,7 +360,7 @@ impl Containers {
         }
         let open: Vec<_> = self.state.lock().open.iter().map(|(id, open)| (id.clone(), open.file.clone())).collect();
         for (id, file) in open {
-            if file.is_deleted() || file.check_known().is_err() {
+            if file.is_deleted() || file.check_unchanged(Wait::Never).is_err() {
                 self.close(&id);
             }
         }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, collections::HashMap, io, ops::Range, sync::Arc
 use parking_lot::Mutex;
 
 use crate::{
-    source::{Leased, Mapped, SharedBytes, Source, SourceError},
+    source::{Leased, Mapped, SharedBytes, Source, SourceError, Wait},
     store::{File, FileId},
 };
 
@@ -91,20 +91,12 @@ impl Source for Noting {
         self.source.len()
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        self.source.read_at(offset, buf)
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+        self.source.read_at(offset, buf, wait)
     }
 
-    fn check_unchanged(&self) -> Result<(), SourceError> {
-        self.source.check_unchanged()
-    }
-
-    fn check_known(&self) -> Result<(), SourceError> {
-        self.source.check_known()
-    }
-
-    fn is_resident(&self, range: &Range<u64>) -> bool {
-        self.source.is_resident(range)
+    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
+        self.source.check_unchanged(wait)
     }
 
     fn state_key(&self) -> Option<[u8; 32]> {
@@ -113,10 +105,6 @@ impl Source for Noting {
 
     fn filesystem(&self) -> Option<u64> {
         self.source.filesystem()
-    }
-
-    fn try_read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        self.source.try_read_at(offset, buf)
     }
 
     fn admit(&self, bytes: u64) -> Result<(), SourceError> {
@@ -135,8 +123,8 @@ impl Source for Noting {
         self.source.shared(range)
     }
 
-    fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
-        self.source.mapped(range)
+    fn mapped(&self, range: Range<u64>, wait: Wait) -> Option<Mapped> {
+        self.source.mapped(range, wait)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     cache::{Cache, Key, TooMuch, refused_memory},
     format::{Class, FormatError},
     limits, parallel,
-    source::{Source, SourceError, Sparing, Unlimited},
+    source::{Bound, Source, SourceError, Unlimited, Wait},
     store::{File, FilePath, Kind, Stat, Store, unveiled::is_within},
     tree::{self, Detected, Format, Formats, WorkingMemory},
     wanted,
@@ -127,6 +127,8 @@ pub(super) struct Detection {
     verdicts: Mutex<Verdicts>,
     /// For memory that is needed to look into a file, and for what containers with other files name.
     cache: Arc<Cache>,
+    /// The last container that was looked into without waiting. Usually it is opened next.
+    pub(super) looked_into: Mutex<Option<Arc<dyn File>>>,
 }
 
 /// The other files of a container, as far as they are looked at.
@@ -152,38 +154,34 @@ impl Watched {
 impl Detection {
     pub(super) fn new(key: NumberKey, formats: Formats, is_alone: bool, cache: Arc<Cache>) -> Self {
         let (formats, folders) = formats.iter().copied().partition(|format| format.markers.is_empty());
-        Self { key, formats, folders, is_alone, verdicts: Mutex::default(), cache }
+        let looked_into = Mutex::default();
+        Self { key, formats, folders, is_alone, verdicts: Mutex::default(), cache, looked_into }
     }
 
     /// What a file in this state is; `None` where it is in another state by now.
     ///
     /// # Errors
-    /// [`Error`] where it can't be found out for want of something that comes back.
+    /// [`Error`] where it can't be found out for want of something that comes back, or the caller would have to wait.
     pub(super) fn look(
         &self,
         store: &dyn Store,
         path: &FilePath,
         stat: &Stat,
         problems: &Problems,
-    ) -> Result<Option<Verdict>, Error> {
-        let found = self.look_anywhere(store, path, stat, problems)?;
-        Ok(found.map(|verdict| outside(path, verdict)))
-    }
-
-    /// Does the same as [`Self::look`], wherever the file is.
-    fn look_anywhere(
-        &self,
-        store: &dyn Store,
-        path: &FilePath,
-        stat: &Stat,
-        problems: &Problems,
+        wait: Wait,
     ) -> Result<Option<Verdict>, Error> {
         let by_name = store.detects_by_name() && !self.is_alone && !self.is_known(path, stat);
-        if by_name && self.recall(store, self.key_of(path, stat), stat).is_none() {
+        let found = if by_name && self.recall(store, self.key_of(path, stat), stat).is_none() {
             let format = tree::format_of_name(&self.formats, path.name());
-            return Ok(Some(format.map_or(Verdict::Plain, |format| Verdict::Container(format, 0))));
-        }
-        self.look_into(store, path, stat, problems)
+            Some(format.map_or(Verdict::Plain, |format| Verdict::Container(format, 0)))
+        } else {
+            self.look_into(store, path, stat, problems, wait)?
+        };
+        // Below the `.source` of a container, an ordinary file instead of one of its format.
+        Ok(found.map(|verdict| match verdict {
+            Verdict::Container(format, _) if is_within(path, format.name) => Verdict::Plain,
+            verdict => verdict,
+        }))
     }
 
     /// Whether a file in this state was found to be a container that is too damaged to be shown as one.
@@ -221,13 +219,14 @@ impl Detection {
         path: &FilePath,
         stat: &Stat,
         problems: &Problems,
+        wait: Wait,
     ) -> Result<Option<Verdict>, Error> {
         let key = self.key_of(path, stat);
         let known = self.verdicts.lock().get(key);
         let known = known.or_else(|| self.recall(store, key, stat));
         let known = match known {
             Some(known) => known,
-            None => match self.find_out(store, path, stat, problems, &self.formats)? {
+            None => match self.find_out(store, path, stat, problems, &self.formats, wait)? {
                 Look::Known(known) => {
                     self.verdicts.lock().put(key, known);
                     if let Some(word) =
@@ -241,6 +240,9 @@ impl Detection {
                 Look::Changed => return Ok(None),
             },
         };
+        if wait == Wait::Never && matches!(known, Known::WithOthers(_)) {
+            return Err(Error::would_block(Wait::Disk));
+        }
         self.verdict(store, path, stat, problems, known)
     }
 
@@ -291,7 +293,7 @@ impl Detection {
                 }
                 // A marker in a folder of its own can come without a change of this one.
                 let own = Path::new(name).parent().filter(|own| !own.as_os_str().is_empty());
-                is_plain &= own.is_none_or(|own| matches!(store.stat(&folder.join(own)), Ok(None)));
+                is_plain &= own.is_none_or(|own| matches!(store.stat(&folder.join(own), Wait::Always), Ok(None)));
             }
         }
         // A folder can change twice within one tick of the clock.
@@ -311,7 +313,7 @@ impl Detection {
     ) -> Result<Marked, Error> {
         let full = path.to_path_buf();
         for _ in 0..TRIES {
-            let marker = match store.stat(&full) {
+            let marker = match store.stat(&full, Wait::Always) {
                 Ok(Some(marker)) if marker.kind == Kind::File => marker,
                 Ok(None) => return Ok(Marked::Absent),
                 Err(error) if is_shortage(&error) => return Err(Error::os(&error, "stat", full)),
@@ -329,7 +331,7 @@ impl Detection {
             let known = self.verdicts.lock().get(key);
             let known = match known {
                 Some(known) => known,
-                None => match self.find_out(store, path, &marker, problems, std::slice::from_ref(format))? {
+                None => match self.find_out(store, path, &marker, problems, &[*format], Wait::Always)? {
                     Look::Known(known) => {
                         self.verdicts.lock().put(key, known);
                         known
@@ -374,48 +376,6 @@ impl Detection {
         stat.size <= SMALL && known == by_name
     }
 
-    /// As [`Self::look`] where that takes no waiting. Of a container the file is given, too, if it was looked into for
-    /// that. `None` where it can't be told at once.
-    pub(super) fn look_at_once(
-        &self,
-        store: &dyn Store,
-        path: &FilePath,
-        stat: &Stat,
-    ) -> Option<(Verdict, Option<Arc<dyn File>>)> {
-        let key = self.key_of(path, stat);
-        let known = self.verdicts.lock().get(key);
-        let (known, file) = match known {
-            Some(known) => (known, None),
-            None => {
-                let file = store.try_open(&path.to_path_buf(), stat.version)?;
-                let source = Sparing::new(file.clone().into_source(), limits::QUICK_OPEN);
-                // So little is read that what is made of it need not be asked for.
-                let looked = tree::detect_within(&self.formats, &source, path.name().as_encoded_bytes(), &Unlimited);
-                let known = match looked.ok().filter(|_| !source.has_refused())? {
-                    Detected::Plain => Known::Plain,
-                    Detected::Container(format) if (format.others)(&source, &Unlimited).ok()?.is_empty() => {
-                        Known::Container(format)
-                    }
-                    // A look that waits says what is wrong.
-                    Detected::Container(_) | Detected::Refused(..) => return None,
-                };
-                if source.has_refused() {
-                    return None;
-                }
-                self.verdicts.lock().put(key, known);
-                (known, Some(file))
-            }
-        };
-        match known {
-            Known::Plain | Known::Refused => Some((Verdict::Plain, None)),
-            Known::Container(format) => match outside(path, Verdict::Container(format, 0)) {
-                Verdict::Plain => Some((Verdict::Plain, None)),
-                verdict @ Verdict::Container(..) => Some((verdict, file)),
-            },
-            Known::WithOthers(_) => None,
-        }
-    }
-
     /// Looks into a file.
     fn find_out(
         &self,
@@ -424,8 +384,9 @@ impl Detection {
         stat: &Stat,
         problems: &Problems,
         formats: &[&'static Format],
+        wait: Wait,
     ) -> Result<Look, Error> {
-        let looked = store.open(&path.to_path_buf()).map_err(SourceError::from).and_then(|file| {
+        let looked = store.open(&path.to_path_buf(), wait).map_err(SourceError::from).and_then(|file| {
             if file.version() != stat.version {
                 return Err(SourceError::Changed);
             }
@@ -433,6 +394,9 @@ impl Detection {
             let is_partial = |name: &[u8]| name.ends_with(b".partial");
             let own = file.name().as_encoded_bytes();
             let name = if is_partial(own) { own } else { path.name().as_encoded_bytes() };
+            if wait == Wait::Never {
+                return Ok((self.detect_at_once(file.clone(), name, formats)?, None));
+            }
             let source = file.clone().into_source();
             let detected = self.cache.in_steps(refused_memory, || {
                 tree::detect_within(formats, &*source, name, &WorkingMemory::new(&self.cache))
@@ -455,6 +419,8 @@ impl Detection {
                 problems.note(Problem::of(path.to_path_buf(), message));
                 Known::Refused
             }
+            // A look that waits says what is wrong.
+            Err(_) if wait == Wait::Never => return Err(Error::would_block(Wait::Disk)),
             // Only what the file says of itself makes it an ordinary one for good.
             Err(SourceError::Io(error)) if is_shortage(&error) => {
                 return Err(Error::os(&error, "open", path.to_path_buf()));
@@ -472,6 +438,33 @@ impl Detection {
         }))
     }
 
+    /// Looks into a file whose first bytes are in memory.
+    ///
+    /// # Errors
+    /// [`SourceError`] if that is not enough, for files that are damaged, and for containers that show others.
+    fn detect_at_once(
+        &self,
+        file: Arc<dyn File>,
+        name: &[u8],
+        formats: &[&'static Format],
+    ) -> Result<Detected, SourceError> {
+        let source = Bound::new(file.clone().into_source(), Wait::Never, Some(limits::QUICK_OPEN));
+        // So little is read that what is made of it need not be asked for.
+        let detected = tree::detect_within(formats, &source, name, &Unlimited)?;
+        let is_clear = match &detected {
+            Detected::Plain => true,
+            Detected::Container(format) => (format.others)(&source, &Unlimited)?.is_empty(),
+            Detected::Refused(..) => false,
+        };
+        if !is_clear || source.has_refused() {
+            return Err(SourceError::WouldBlock);
+        }
+        if matches!(detected, Detected::Container(_)) {
+            *self.looked_into.lock() = Some(file);
+        }
+        Ok(detected)
+    }
+
     /// What a file is whose other files are in a state: looked at once for each.
     fn with_others(
         &self,
@@ -487,18 +480,20 @@ impl Detection {
         let known = match known {
             Some(known) => known,
             None => {
-                let checked = store.open(&path.to_path_buf()).map_err(SourceError::from).and_then(|file| {
-                    if file.version() != stat.version {
-                        return Err(SourceError::Changed);
-                    }
-                    let (file, beside) = (file.into_source(), Beside { store, path, stat });
-                    let checked =
-                        self.cache.in_steps(tree::refused, || check(&*file, &beside, &WorkingMemory::new(&self.cache)));
-                    match checked {
-                        Err(FormatError::Source(error)) => Err(error),
-                        checked => Ok(checked),
-                    }
-                });
+                let checked =
+                    store.open(&path.to_path_buf(), Wait::Always).map_err(SourceError::from).and_then(|file| {
+                        if file.version() != stat.version {
+                            return Err(SourceError::Changed);
+                        }
+                        let (file, beside) = (file.into_source(), Beside { store, path, stat });
+                        let checked = self
+                            .cache
+                            .in_steps(tree::refused, || check(&*file, &beside, &WorkingMemory::new(&self.cache)));
+                        match checked {
+                            Err(FormatError::Source(error)) => Err(error),
+                            checked => Ok(checked),
+                        }
+                    });
                 let known = match checked {
                     Ok(Ok(())) => Known::WithOthers(format),
                     Ok(Err(FormatError::Refused { class: Class::Absent, .. })) => Known::Refused,
@@ -543,7 +538,8 @@ impl Detection {
         let others = match self.cache.parsed(self.key_of_others(stat)) {
             Some(known) => known,
             None => {
-                let opened = store.open(&path.to_path_buf()).ok().filter(|file| file.version() == stat.version);
+                let opened = store.open(&path.to_path_buf(), Wait::Always).ok();
+                let opened = opened.filter(|file| file.version() == stat.version);
                 match opened.map(|file| self.others_of(format, &*file.into_source())) {
                     Some(Err(SourceError::Io(error))) if is_shortage(&error) => return Err(error),
                     Some(Ok(others)) => self.keep_others(stat, others.unwrap_or_default()),
@@ -559,7 +555,7 @@ impl Detection {
         parallel::for_each(threads, count, |at| {
             let Ok(()) = wanted::check() else { return ControlFlow::Break(()) };
             let file = others.paths.get(at).map_or_else(|| folder.to_path_buf(), |path| folder.join(&**path));
-            let now = store.stat(&file).ok().flatten();
+            let now = store.stat(&file, Wait::Always).ok().flatten();
             versions.lock()[at] = now.map(|now| now.version);
             ControlFlow::Continue(())
         });
@@ -580,14 +576,6 @@ impl Detection {
     fn others_of(&self, format: &Format, file: &dyn Source) -> Result<Option<Arc<Watched>>, SourceError> {
         let others = self.cache.in_steps(refused_memory, || (format.others)(file, &WorkingMemory::new(&self.cache)))?;
         Ok((!others.is_empty()).then(|| Arc::new(Watched::of(&others))))
-    }
-}
-
-/// Returns what a file is shown as: below the `.source` of a container, an ordinary file instead of one of its format.
-fn outside(path: &FilePath, verdict: Verdict) -> Verdict {
-    match verdict {
-        Verdict::Container(format, _) if is_within(path, format.name) => Verdict::Plain,
-        verdict => verdict,
     }
 }
 

@@ -37,8 +37,11 @@ enum Kind {
 }
 
 impl Error {
-    /// Returns an error of the operating system about a file of SOURCE.
+    /// Returns an error of the operating system about a file of SOURCE, or that of a store that would have to wait.
     pub(super) fn os(error: &io::Error, doing: &'static str, path: PathBuf) -> Self {
+        if store::is_would_block(error) {
+            return Self::would_block(Wait::Disk);
+        }
         let errno = store::errno(error).unwrap_or(libc::EIO);
         Self::new(Kind::Os { errno, doing, reason: error.to_string() }, path)
     }

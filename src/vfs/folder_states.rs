@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 
 use crate::{
     cache::nonzero,
-    source::{Leased, Mapped, SharedBytes, Source, SourceError},
-    store::{FilePath, Store, Version},
+    source::{Leased, Mapped, SharedBytes, Source, SourceError, Wait},
+    store::{Store, Version},
 };
 
 /// How often the files are checked again, if nothing announces changes.
@@ -77,34 +77,28 @@ impl FolderStates {
         Arc::new(Self { store, state: Mutex::new(state) })
     }
 
-    /// Returns the number of the folder's state. Checks the files first if that is due.
-    pub(super) fn generation(&self, folder: &Path) -> u64 {
-        self.look_again(folder, |path| self.store.stat(path).ok().map(|stat| stat.map(|stat| stat.version)));
-        self.state.lock().generation(folder)
-    }
-
-    /// Returns the number of a container's state, if no file has to be checked for it.
-    pub(super) fn known_generation(&self, folder: &Path) -> Option<u64> {
-        let mut state = self.state.lock();
-        if state.folders.peek(folder).is_some_and(|files| files.is_due || files.looked.elapsed() >= INTERVAL) {
-            return None;
+    /// Returns the number of the folder's state. Checks the files first if that is due; returns `None` then if the caller
+    /// does not wait.
+    pub(super) fn generation(&self, folder: &Path, wait: Wait) -> Option<u64> {
+        if wait == Wait::Never {
+            let mut state = self.state.lock();
+            let is_due = |files: &Files| files.is_due || files.looked.elapsed() >= INTERVAL;
+            return (!state.folders.peek(folder).is_some_and(is_due)).then(|| state.generation(folder));
         }
-        Some(state.generation(folder))
+        self.look_again(folder, wait);
+        Some(self.state.lock().generation(folder))
     }
 
     /// Returns whether the folder is still in a state. Waits for no disk and no request.
     fn is_in(&self, folder: &Path, generation: u64) -> bool {
         if !self.store.is_far() {
-            self.look_again(folder, |path| {
-                let path = FilePath::new(path.parent()?.into(), path.file_name()?);
-                self.store.stat_at_once(&path).map(|stat| Some(stat.version))
-            });
+            self.look_again(folder, Wait::Never);
         }
         self.state.lock().generation(folder) == generation
     }
 
-    /// Checks the files of a folder with `look`, which returns `None` if it cannot tell.
-    fn look_again(&self, folder: &Path, look: impl Fn(&Path) -> Option<Option<Version>>) {
+    /// Checks the files of a folder, as far as that takes no longer than `wait`.
+    fn look_again(&self, folder: &Path, wait: Wait) {
         let seen: Vec<_> = {
             let mut state = self.state.lock();
             let Some(files) = state.folders.peek_mut(folder) else { return };
@@ -115,7 +109,8 @@ impl FolderStates {
             files.seen.iter().map(|(path, version)| (files.base.join(path), *version)).collect()
         };
         let most = if self.store.is_far() { FILES_FAR } else { FILES };
-        let has_changed = seen.iter().take(most).any(|(path, known)| look(path).is_some_and(|now| now != *known));
+        let look = |path: &Path| self.store.stat(path, wait).map(|stat| stat.map(|stat| stat.version));
+        let has_changed = seen.iter().take(most).any(|(path, known)| look(path).is_ok_and(|now| now != *known));
         if has_changed {
             self.state.lock().renew(folder);
         }
@@ -195,37 +190,25 @@ pub(super) struct Marker {
     pub(super) generation: u64,
 }
 
-impl Marker {
-    fn check(&self) -> Result<(), SourceError> {
-        if self.states.is_in(&self.folder, self.generation) { Ok(()) } else { Err(SourceError::Changed) }
-    }
-}
-
 impl Source for Marker {
     fn len(&self) -> u64 {
         self.file.len()
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        self.file.read_at(offset, buf)
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+        self.file.read_at(offset, buf, wait)
     }
 
-    fn check_unchanged(&self) -> Result<(), SourceError> {
-        self.file.check_unchanged()?;
-        self.check()
-    }
-
-    fn check_known(&self) -> Result<(), SourceError> {
-        self.file.check_known()?;
-        self.check()
+    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
+        self.file.check_unchanged(wait)?;
+        match self.states.is_in(&self.folder, self.generation) {
+            true => Ok(()),
+            false => Err(SourceError::Changed),
+        }
     }
 
     fn note_checked(&self, range: &Range<u64>) {
         self.file.note_checked(range);
-    }
-
-    fn is_resident(&self, range: &Range<u64>) -> bool {
-        self.file.is_resident(range)
     }
 
     fn state_key(&self) -> Option<[u8; 32]> {
@@ -234,10 +217,6 @@ impl Source for Marker {
 
     fn filesystem(&self) -> Option<u64> {
         self.file.filesystem()
-    }
-
-    fn try_read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        self.file.try_read_at(offset, buf)
     }
 
     fn admit(&self, bytes: u64) -> Result<(), SourceError> {
@@ -256,7 +235,7 @@ impl Source for Marker {
         self.file.shared(range)
     }
 
-    fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
-        self.file.mapped(range)
+    fn mapped(&self, range: Range<u64>, wait: Wait) -> Option<Mapped> {
+        self.file.mapped(range, wait)
     }
 }

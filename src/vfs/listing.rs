@@ -145,7 +145,7 @@ impl Vfs {
         plus: bool,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let watch = self.source.store().watch(path);
+        let watch = self.source.store().watch(path, Wait::Always);
         let folder = self.source.folder(path)?;
         let names = self.source.names(path, &*folder, from == 0)?;
         if from == 0 {

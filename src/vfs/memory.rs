@@ -12,6 +12,7 @@ use super::{Error, Node, Vfs};
 use crate::{
     cache::FileSlot,
     limits,
+    pool::{Place, pool},
     source::Wait,
     view::{Bytes, Layout, View},
 };
@@ -243,13 +244,7 @@ impl Vfs {
             }
         };
         if in_background {
-            // Not in the pool, whose threads are for requests that wait.
-            let spawned = std::thread::Builder::new().name("lay out".into()).spawn(fill);
-            if let Err(error) = spawned {
-                log::warn!("no thread to finish a file in memory: {error}");
-                slot.run(|| Err(crate::cache::BlockError::Refused("no thread".into())));
-                self.cache().end_file(ino, &slot);
-            }
+            pool().run(Place::Task("files in memory"), Arc::default(), fill);
         } else {
             fill();
         }

@@ -61,7 +61,7 @@ impl Vfs {
     /// Returns the node of SOURCE now. A container may have been replaced by another one.
     fn root_now(&self) -> Result<Node, Error> {
         let Some(alone) = &self.alone else { return Ok(self.root.read().clone()) };
-        match self.source.find(alone.folder(), alone.name())? {
+        match self.source.find(alone.folder(), alone.name(), Wait::Always)? {
             Some(SourceEntry::Container(id)) => {
                 let node = Node::InContainer(id, tree::ROOT);
                 if *self.root.read() != node {

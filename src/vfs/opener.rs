@@ -5,7 +5,7 @@
 //! disk, then happen for many containers at once. A program that jumps about opens nothing ahead, and no thread opens
 //! what a request can open on the spot.
 
-use std::{collections::VecDeque, ops::Range, path::Path, sync::Arc, thread};
+use std::{collections::VecDeque, ops::Range, path::Path, sync::Arc};
 
 use parking_lot::Mutex;
 
@@ -18,16 +18,17 @@ use super::{
     siblings::Siblings,
     source_tree::{SourceEntry, SourceTree},
 };
-use crate::{source::Wait, tree};
+use crate::{
+    pool::{Place, pool},
+    source::Wait,
+    tree,
+};
 
 /// Most walks that are followed. Programs that go through folders side by side have one each.
 const WALKS: usize = 8;
 
 /// Most containers that are opened ahead of one walk.
 const MOST: usize = 16;
-
-/// Most threads that open ahead, for all walks. A server or disk that does not answer blocks no more than these.
-const MOST_THREADS: usize = 4 * MOST;
 
 /// Fraction (1/n) of the containers that may be open, within which those ahead of a walk stay.
 const PART: usize = 8;
@@ -44,14 +45,12 @@ pub(super) struct Opener {
     containers: Arc<Containers>,
     key: NumberKey,
     walks: Mutex<Walks>,
-    /// Each thread that opens ahead holds a clone.
-    threads: Arc<()>,
 }
 
 impl Opener {
     pub(super) fn new(source: Arc<SourceTree>, containers: Arc<Containers>, key: NumberKey) -> Arc<Self> {
         let walks = Walks { most: (containers.most() / PART).min(MOST), walks: VecDeque::new() };
-        Arc::new(Self { source, containers, key, walks: Mutex::new(walks), threads: Arc::default() })
+        Arc::new(Self { source, containers, key, walks: Mutex::new(walks) })
     }
 
     /// The container, opened if it is not, for a request that waits for no more than `wait`.
@@ -60,27 +59,21 @@ impl Opener {
     /// [`Error`] when the file is gone, has changed, or cannot be parsed; and one of which [`Error::is_would_block`] is
     /// true.
     pub(super) fn open(self: &Arc<Self>, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
-        let opened = match (wait, self.containers.get(id)?) {
-            (_, Some(opened)) => opened,
-            (Wait::Never, None) => {
-                let looked_into = || self.source.looked_into(id.stat.version);
-                let opened = self.containers.try_open(id, looked_into, || self.siblings(id));
-                let opened = opened.ok_or_else(|| Error::would_block(Wait::Disk))?;
-                // Where that takes no waiting, there is nothing to be gained ahead.
-                opened.note_use();
-                return Ok(opened);
-            }
-            (_, None) => self.open_now(id)?,
-        };
-        if opened.note_use() {
+        let open = self.containers.get(id)?;
+        // Where opening takes no waiting, there is nothing to be gained ahead.
+        let may_follow = wait != Wait::Never || open.is_some();
+        let opened = open.map_or_else(|| self.open_now(id, wait), Ok)?;
+        if opened.note_use() && may_follow {
             self.follow(id);
         }
         Ok(opened)
     }
 
-    fn open_now(&self, id: &Arc<ContainerId>) -> Result<Arc<Opened>, Error> {
-        self.source.confirm(id)?;
-        self.containers.open(id, || Some(self.siblings(id)))
+    fn open_now(&self, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
+        if wait != Wait::Never {
+            self.source.confirm(id)?;
+        }
+        self.containers.open(id, wait, || self.source.looked_into(id.stat.version), || Some(self.siblings(id)))
     }
 
     /// Returns what finds the other files of a container's folder.
@@ -102,34 +95,24 @@ impl Opener {
         let Some(at) = names.find(id.path.name()) else { return };
         let next = self.walks.lock().note(folder, at);
         for at in next.start..next.end.min(names.len()) {
-            match self.source.find_at_once(folder, names.name(at)) {
+            match self.source.find(folder, names.name(at), Wait::Never) {
                 // As far as can be told, the ones after it need no waiting either.
-                Some(SourceEntry::Container(id)) if self.is_open_at_once(&id) => break,
-                Some(SourceEntry::Container(_)) | None => {}
-                Some(_) => continue,
-            }
-            let thread = self.threads.clone();
-            if Arc::strong_count(&thread) > MOST_THREADS + 1 {
-                break;
+                Ok(Some(SourceEntry::Container(id))) if self.open_now(&id, Wait::Never).is_ok() => break,
+                Ok(Some(SourceEntry::Container(_))) | Err(_) => {}
+                Ok(_) => continue,
             }
             let (opener, folder, name) = (self.clone(), folder.clone(), names.name(at).to_owned());
             // Errors are reported to the request that wants the container.
             let open = move || {
-                if let Ok(Some(SourceEntry::Container(id))) = opener.source.find(&folder, &name) {
-                    drop(opener.open_now(&id));
+                if let Ok(Some(SourceEntry::Container(id))) = opener.source.find(&folder, &name, Wait::Always) {
+                    drop(opener.open_now(&id, Wait::Always));
                 }
-                drop(thread);
             };
-            // A thread of its own: a process that is forked from this one would lack a pool's threads.
-            let _ = thread::Builder::new().name("ahead".into()).spawn(open);
+            // A server or disk that does not answer holds no more than its share of the threads.
+            if !pool().run_if_free(Place::Task("open ahead"), open) {
+                break;
+            }
         }
-    }
-
-    /// Returns whether a container is open, or could be opened on the spot.
-    fn is_open_at_once(&self, id: &Arc<ContainerId>) -> bool {
-        let looked_into = || self.source.looked_into(id.stat.version);
-        matches!(self.containers.get(id), Ok(Some(_)))
-            || self.containers.try_open(id, looked_into, || self.siblings(id)).is_some()
     }
 }
 

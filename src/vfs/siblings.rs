@@ -23,7 +23,7 @@ use crate::{
     format::PartError,
     limits,
     single_flight::SingleFlight,
-    source::{Source, SourceError},
+    source::{Source, SourceError, Wait},
     store::{Kind, Store, Version},
     tree::{self, Detected, NotThere, OpenPart, Reach, WorkingMemory},
     wanted,
@@ -70,7 +70,7 @@ impl tree::Siblings for Siblings {
         let path = &self.shown(&base, below(path)?);
         let full = base.join(path);
         // Watched before it is read, so that no change is missed.
-        full.parent().map(|folder| self.store.watch(folder));
+        full.parent().map(|folder| self.store.watch(folder, Wait::Always));
         if self.container.marker.is_some() {
             self.store.expect(&full);
         }
@@ -86,7 +86,7 @@ impl tree::Siblings for Siblings {
         if !self.store.is_far() {
             check_way(&*self.store, &self.container.stat, &base, path).map_err(refused)?;
         }
-        let file = self.store.open(&full).map_err(SourceError::from)?;
+        let file = self.store.open(&full, Wait::Always).map_err(SourceError::from)?;
         if file.version() != version {
             return Err(SourceError::Changed.into());
         }
@@ -100,9 +100,10 @@ impl tree::Siblings for Siblings {
         let base = self.container.folder();
         let path = &self.shown(&base, below(path)?);
         let full = base.join(path);
-        self.store.watch(&full);
+        self.store.watch(&full, Wait::Always);
         check_way(&*self.store, &self.container.stat, &base, path).map_err(refused)?;
-        let found = self.store.stat(&full).map_err(SourceError::from)?.filter(|stat| stat.kind == Kind::Folder);
+        let found =
+            self.store.stat(&full, Wait::Always).map_err(SourceError::from)?.filter(|stat| stat.kind == Kind::Folder);
         self.note(&base, path, found.map(|stat| stat.version))?;
         let Some(stat) = found else { return Ok(()) };
         // Listing it is reading it.
@@ -121,11 +122,12 @@ impl tree::Siblings for Siblings {
         if !containers.is_open(&id) {
             self.check_part(&id, containers.cache())?;
         }
-        let opened = containers.open(&id, || None).map_err(|error| match error.refused_memory() {
-            Some(refused) => refused.into(),
-            None if error.is_passing() => SourceError::Io(io::Error::from_raw_os_error(error.errno())).into(),
-            None => BlockError::Refused(error.to_problem().detail()),
-        })?;
+        let opened =
+            containers.open(&id, Wait::Always, || None, || None).map_err(|error| match error.refused_memory() {
+                Some(refused) => refused.into(),
+                None if error.is_passing() => SourceError::Io(io::Error::from_raw_os_error(error.errno())).into(),
+                None => BlockError::Refused(error.to_problem().detail()),
+            })?;
         Ok(opened)
     }
 
@@ -156,7 +158,7 @@ impl Siblings {
     /// Checks that a file may be shown as a part of the manifest. Its format, which must be the same, decides the rest.
     fn check_part(&self, chunk: &ContainerId, cache: &Cache) -> Result<(), BlockError> {
         let refused = |reason: String| Err(BlockError::Refused(reason));
-        let file = self.store.open(&chunk.shown()).map_err(SourceError::from)?.into_source();
+        let file = self.store.open(&chunk.shown(), Wait::Always).map_err(SourceError::from)?.into_source();
         let (format, name) = (chunk.format, chunk.path.name().as_encoded_bytes());
         let detected =
             cache.in_steps(refused_memory, || tree::detect_within(&[format], &*file, name, &WorkingMemory::new(cache)));

@@ -13,6 +13,7 @@ use super::{Error, containers::descriptors, problems::Problems};
 use crate::{
     cache::nonzero,
     limits,
+    source::Wait,
     store::{File, FileId, FilePath, Stat, Store},
     view::Bytes,
 };
@@ -44,7 +45,7 @@ impl SourceFiles {
         if let Some((bytes, part)) = file.shared(&range) {
             return Ok(Bytes::Shared(bytes, part));
         }
-        if let Some(mapped) = file.mapped(range) {
+        if let Some(mapped) = file.mapped(range, Wait::Always) {
             return Ok(Bytes::Mapped(mapped));
         }
         self.copy(&*file, path, offset, length).map(Bytes::from)
@@ -112,10 +113,10 @@ impl SourceFiles {
             *used = Instant::now();
             file.clone()
         });
-        if let Some(file) = known.as_ref().filter(|file| file.check_unchanged().is_ok()) {
+        if let Some(file) = known.as_ref().filter(|file| file.check_unchanged(Wait::Always).is_ok()) {
             return Ok(file.clone());
         }
-        let opened = match self.store.open(&path.to_path_buf()) {
+        let opened = match self.store.open(&path.to_path_buf(), Wait::Always) {
             Ok(opened) if opened.version().file() == file => opened,
             // Another file is there now. This one can be read as long as it is open.
             Ok(_) => return known.ok_or_else(|| Error::stale(path.to_path_buf())),

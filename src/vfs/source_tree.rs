@@ -22,6 +22,7 @@ use super::{
 use crate::{
     cache::{Cache, Key},
     parallel,
+    source::Wait,
     store::{File, FilePath, Folder, Kind, Names, Stat, Store, Version},
     tree::Formats,
 };
@@ -71,8 +72,6 @@ pub(super) struct SourceTree {
     pub(super) folders: Arc<FolderStates>,
     /// Has the names of listed folders.
     cache: Arc<Cache>,
-    /// The last file that was looked into. Usually it is opened next.
-    looked_into: Mutex<Option<Arc<dyn File>>>,
 }
 
 impl SourceTree {
@@ -87,7 +86,7 @@ impl SourceTree {
     ) -> Self {
         let detection = Detection::new(key, formats, is_alone, cache.clone());
         let folders = FolderStates::new(store.clone());
-        Self { store, key, problems, detection, folders, cache, looked_into: Mutex::default() }
+        Self { store, key, problems, detection, folders, cache }
     }
 
     pub(super) fn store(&self) -> &Arc<dyn Store> {
@@ -98,51 +97,26 @@ impl SourceTree {
     /// pipes).
     ///
     /// # Errors
-    /// [`Error`] if the file cannot be looked at. A file whose front cannot be read is an ordinary file: readers of its
-    /// bytes get the error.
-    pub(super) fn find(&self, folder: &Arc<Path>, name: &OsStr) -> Result<Option<SourceEntry>, Error> {
-        let path = folder.join(name);
-        let found = self.store.stat(&path).map_err(|e| self.problems.failed(&e, "stat", path))?;
-        found.map_or(Ok(None), |stat| self.entry(folder, name, stat))
-    }
-
-    /// Does the same as [`Self::find`] without waiting. `None` if that is not possible, or if the name does not exist.
-    pub(super) fn find_at_once(&self, folder: &Arc<Path>, name: &OsStr) -> Option<SourceEntry> {
+    /// [`Error`] if the file cannot be looked at, or if the caller would have to wait. A file whose front cannot be read
+    /// is an ordinary file: readers of its bytes get the error.
+    pub(super) fn find(&self, folder: &Arc<Path>, name: &OsStr, wait: Wait) -> Result<Option<SourceEntry>, Error> {
         // A file must be watched before it is looked at.
-        if self.store.detects_by_name() || !self.store.known_watch(folder).is_alive() {
-            return None;
+        if wait == Wait::Never && (self.store.detects_by_name() || !self.store.watch(folder, wait).is_alive()) {
+            return Err(Error::would_block(Wait::Disk));
         }
-        let path = FilePath::new(folder.clone(), name);
-        let stat = self.store.stat_at_once(&path)?;
-        match stat.kind {
-            // Its markers have to be looked for.
-            Kind::Folder if self.detection.has_folders() => None,
-            Kind::Folder => Some(SourceEntry::Folder(path.to_path_buf().into(), stat)),
-            Kind::File => Some(match self.detection.look_at_once(&*self.store, &path, &stat)? {
-                (Verdict::Plain, _) => SourceEntry::File(Arc::new(path), stat),
-                (Verdict::Container(format, others), file) => {
-                    if file.is_some() {
-                        *self.looked_into.lock() = file;
-                    }
-                    // What it found elsewhere may have to be looked at.
-                    let generation = self.folders.known_generation(&path.to_path_buf())?;
-                    let id = ContainerId::of_file(&self.key, path, format, stat, (others, generation));
-                    SourceEntry::Container(Arc::new(id))
-                }
-            }),
-            // A link may have to be followed.
-            Kind::Link | Kind::Other => None,
-        }
+        let path = folder.join(name);
+        let found = self.store.stat(&path, wait).map_err(|e| self.problems.failed(&e, "stat", path))?;
+        found.map_or(Ok(None), |stat| self.entry(folder, name, stat, wait))
     }
 
     /// Returns the opened file of a container, if it was the last to be looked into and is in this state.
     pub(super) fn looked_into(&self, version: Version) -> Option<Arc<dyn File>> {
-        self.looked_into.lock().take_if(|file| file.version() == version)
+        self.detection.looked_into.lock().take_if(|file| file.version() == version)
     }
 
     /// Closes the last file that was looked into.
     pub(super) fn sweep(&self) {
-        *self.looked_into.lock() = None;
+        *self.detection.looked_into.lock() = None;
     }
 
     /// Does the same as [`Self::find`] for a whole path.
@@ -151,9 +125,10 @@ impl SourceTree {
     /// As [`Self::find`].
     pub(super) fn find_path(&self, path: &Path) -> Result<Option<SourceEntry>, Error> {
         match (path.parent(), path.file_name()) {
-            (Some(folder), Some(name)) => self.find(&Arc::from(folder), name),
+            (Some(folder), Some(name)) => self.find(&Arc::from(folder), name, Wait::Always),
             _ => {
-                let found = self.store.stat(path).map_err(|e| self.problems.failed(&e, "stat", path.to_path_buf()))?;
+                let found = self.store.stat(path, Wait::Always);
+                let found = found.map_err(|e| self.problems.failed(&e, "stat", path.to_path_buf()))?;
                 Ok(found.map(|stat| SourceEntry::Folder(Arc::from(path), stat)))
             }
         }
@@ -170,7 +145,7 @@ impl SourceTree {
         name: &OsStr,
     ) -> Result<Option<SourceEntry>, Error> {
         let found = opened.stat(name).map_err(|e| self.problems.failed(&e, "stat", folder.join(name)))?;
-        found.map_or(Ok(None), |stat| self.entry(folder, name, stat))
+        found.map_or(Ok(None), |stat| self.entry(folder, name, stat, Wait::Always))
     }
 
     /// Looks into a file whose name alone made it a container.
@@ -182,7 +157,7 @@ impl SourceTree {
         if !self.store.detects_by_name() || id.marker.is_some() || self.detection.is_known(&id.path, &id.stat) {
             return Ok(());
         }
-        let found = self.detection.look_into(&*self.store, &id.path, &id.stat, &self.problems)?;
+        let found = self.detection.look_into(&*self.store, &id.path, &id.stat, &self.problems, Wait::Always)?;
         match found {
             // From the next look-up on, a manifest is known with its chunks.
             Some(Verdict::Container(format, others))
@@ -212,15 +187,24 @@ impl SourceTree {
         }
         parallel::for_each(threads, names.len(), |at| {
             // Its own look-up reports what is wrong.
-            let _ = self.find(folder, names.name(at));
+            let _ = self.find(folder, names.name(at), Wait::Always);
             ControlFlow::Continue(())
         });
     }
 
-    fn entry(&self, folder: &Arc<Path>, name: &OsStr, mut stat: Stat) -> Result<Option<SourceEntry>, Error> {
+    fn entry(
+        &self,
+        folder: &Arc<Path>,
+        name: &OsStr,
+        mut stat: Stat,
+        wait: Wait,
+    ) -> Result<Option<SourceEntry>, Error> {
         let path = || Arc::from(folder.join(name));
+        let would_block = || Error::would_block(Wait::Disk);
         for _ in 0..TRIES {
             match stat.kind {
+                // Its markers have to be looked for.
+                Kind::Folder if self.detection.has_folders() && wait == Wait::Never => return Err(would_block()),
                 Kind::Folder if self.detection.has_folders() => return self.folder_entry(folder, name, stat).map(Some),
                 Kind::Folder => return Ok(Some(SourceEntry::Folder(path(), stat))),
                 Kind::Link => return Ok(Some(SourceEntry::Link(path(), stat))),
@@ -228,10 +212,11 @@ impl SourceTree {
                 Kind::File => {}
             }
             let path = FilePath::new(folder.clone(), name);
-            match self.detection.look(&*self.store, &path, &stat, &self.problems)? {
+            match self.detection.look(&*self.store, &path, &stat, &self.problems, wait)? {
                 Some(Verdict::Plain) => return Ok(Some(SourceEntry::File(Arc::new(path), stat))),
                 Some(Verdict::Container(format, others)) => {
-                    let generation = self.folders.generation(&path.to_path_buf());
+                    // What it found elsewhere may have to be looked at.
+                    let generation = self.folders.generation(&path.to_path_buf(), wait).ok_or_else(would_block)?;
                     let id = ContainerId::of_file(&self.key, path, format, stat, (others, generation));
                     return Ok(Some(SourceEntry::Container(Arc::new(id))));
                 }
@@ -239,9 +224,8 @@ impl SourceTree {
             }
             // It changed between the two looks.
             let path = path.to_path_buf();
-            let Some(now) = self.store.stat(&path).map_err(|e| self.problems.failed(&e, "stat", path))? else {
-                return Ok(None);
-            };
+            let now = self.store.stat(&path, wait).map_err(|e| self.problems.failed(&e, "stat", path))?;
+            let Some(now) = now else { return Ok(None) };
             stat = now;
         }
         // It is written to all the time, like a log, so it is no container that could be opened now.
@@ -256,14 +240,16 @@ impl SourceTree {
         let Some(mut found) = look()? else { return Ok(SourceEntry::Folder(path.to_path_buf().into(), stat)) };
         let shown: Arc<Path> = path.to_path_buf().into();
         let marker = shown.join(found.marker);
-        if !self.store.known_watch(marker.parent().unwrap_or(&shown)).is_alive() {
+        let beside = marker.parent().unwrap_or(&shown);
+        if !self.store.watch(beside, Wait::Never).is_alive() {
             // It must be watched before it is looked at.
-            self.store.watch(&shown);
-            self.store.watch(marker.parent().unwrap_or(&shown));
+            self.store.watch(&shown, Wait::Always);
+            self.store.watch(beside, Wait::Always);
             let Some(again) = look()? else { return Ok(SourceEntry::Folder(shown, stat)) };
             found = again;
         }
-        let marked = Marked { path: found.marker, generation: self.folders.generation(&shown) };
+        let generation = self.folders.generation(&shown, Wait::Always).unwrap_or(0);
+        let marked = Marked { path: found.marker, generation };
         let id = ContainerId::of_folder(&self.key, path, (found.format, marked), found.stat, found.others);
         Ok(SourceEntry::Container(Arc::new(id)))
     }

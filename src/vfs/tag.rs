@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{Error, Node, Vfs, source_tree::SourceEntry};
+use crate::source::Wait;
 
 /// A number of this process. States of a folder that is a container are counted from its start.
 static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
@@ -26,7 +27,7 @@ impl Vfs {
                 let parts = [&id.number.to_le_bytes()[..], &node.0.to_le_bytes(), &process.to_le_bytes(), program];
                 Some(key.hash128(&[b"c", &parts.concat()]))
             }
-            Node::SourceFile(path, file) => match self.source.find(path.folder(), path.name())? {
+            Node::SourceFile(path, file) => match self.source.find(path.folder(), path.name(), Wait::Always)? {
                 Some(SourceEntry::File(_, stat)) if stat.version.file() == file => {
                     Some(key.hash128(&[b"f", &stat.version.to_bytes(), program]))
                 }
@@ -43,7 +44,8 @@ impl Vfs {
         match self.inodes.get(ino) {
             // A container that joins other files needs a full look-up.
             Some(Node::InContainer(id, _)) if id.others == 0 => {
-                self.source.store().stat_at_once(&id.path) == Some(id.stat)
+                let stat = self.source.store().stat(&id.path.to_path_buf(), Wait::Never);
+                stat.is_ok_and(|stat| stat == Some(id.stat))
             }
             _ => false,
         }

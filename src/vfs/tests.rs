@@ -1,7 +1,7 @@
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::{limits, source::Sparing, view::ReadContext};
+use crate::{limits, source::Bound, view::ReadContext};
 
 fn names(vfs: &Vfs, ino: u64) -> Vec<String> {
     let mut names = Vec::new();
@@ -181,7 +181,7 @@ fn what_was_opened_without_some_of_its_bytes_says_so() {
     let expected = format.open(&reader, None).unwrap();
     let mut differ = 0;
     for bytes in (0..64 << 10).step_by(256) {
-        let source = Arc::new(Sparing::new(whole.clone(), bytes));
+        let source = Arc::new(Bound::new(whole.clone(), Wait::Never, Some(bytes)));
         let mut quick = reader.with_wait(Wait::Never);
         quick.source = source.clone();
         let Ok(tree) = format.open(&quick, None) else { continue };

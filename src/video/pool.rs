@@ -6,8 +6,9 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    convert::Infallible,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, OnceLock},
+    sync::Arc,
     thread,
     time::Duration,
 };
@@ -21,6 +22,7 @@ use super::{
 use crate::{
     cache::{BlockError, Buffer, Cache, Key, Tag},
     format::mp4::{Track, VideoCodec},
+    per_process::PerProcess,
     single_flight::SingleFlight,
     source::{Source, SourceError},
     wanted,
@@ -61,7 +63,7 @@ impl Wanted {
     }
 
     fn ready(&self, frame: u64) -> Option<Result<Arc<Buffer>, Arc<BlockError>>> {
-        match self.cache.get_if_ready(self.key(frame))? {
+        match self.cache.get(self.key(frame))? {
             Ok(parts) => Some(Ok(parts.into_iter().next()?)),
             Err(error) => Some(Err(error)),
         }
@@ -134,14 +136,13 @@ impl Job {
     }
 }
 
-/// The threads of one process of this program. `forked` is the pool of a process that was forked from it.
+/// The threads of one process of this program.
+#[derive(Default)]
 struct Pool {
-    process: u32,
     state: Mutex<State>,
     work: Condvar,
     /// Whether AV1 and H.264 can be decoded, if known.
     known: [SingleFlight<Result<(), Arc<str>>>; 2],
-    forked: OnceLock<Box<Self>>,
 }
 
 #[derive(Default)]
@@ -153,21 +154,11 @@ struct State {
     idle: usize,
 }
 
-/// Returns the threads of this process. After `fork`, the child does not have its parent's threads.
+/// Returns the threads of this process.
 fn pool() -> &'static Pool {
-    static POOL: OnceLock<Box<Pool>> = OnceLock::new();
-    let process = std::process::id();
-    let mut place = &POOL;
-    loop {
-        let pool = place.get_or_init(|| {
-            let (state, work) = (Mutex::default(), Condvar::new());
-            Box::new(Pool { process, state, work, known: Default::default(), forked: OnceLock::new() })
-        });
-        if pool.process == process {
-            return pool;
-        }
-        place = &pool.forked;
-    }
+    static POOL: PerProcess<Pool> = PerProcess::new();
+    let Ok(pool) = POOL.get_or_try_init(|| Ok::<_, Infallible>(Pool::default()));
+    pool
 }
 
 /// Returns whether a codec can be decoded. Tries it only once.

@@ -19,7 +19,6 @@ mod levels;
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use parking_lot::Mutex;
-use polars_parquet_format::SchemaElement;
 use serde_json::{Map, Value};
 
 pub use column::{Bounds, Column, Missed, Missing, Ragged, Strings};
@@ -419,8 +418,8 @@ impl Parquet {
     fn write_footer(&self, mut write: impl FnMut(&[u8])) {
         let mut out = Vec::new();
         let mut schema = Vec::with_capacity(1 + self.columns.len());
-        let count = Some(self.columns.len() as i32);
-        schema.push(SchemaElement { num_children: count, ..compact::schema_element("schema") });
+        let children = Some(self.columns.len());
+        schema.push(compact::SchemaElement { name: "schema", children, ..Default::default() });
         self.columns.iter().for_each(|laid| laid.column.add_to(&mut schema));
         compact::footer_front(&mut out, &schema, self.rows, self.groups);
         drop(schema);

@@ -55,7 +55,7 @@ impl Strided {
         part: Range<u64>,
         out: &mut [u8],
     ) -> Result<(), crate::source::SourceError> {
-        self.fill_from(part, out, |at, buf| source.read_at(at, buf))
+        self.fill_from(part, out, |at, buf| source.fill(at, buf))
     }
 
     /// Fills `out` with a part of the array. `read` copies bytes of the file from an offset on.

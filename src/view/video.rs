@@ -64,7 +64,7 @@ impl Footage {
             frame,
             is_next: before.checked_add(1) == Some(frame),
         };
-        if let Some(Ok(parts)) = reader.cache.get_if_ready(wanted.key(frame))
+        if let Some(Ok(parts)) = reader.cache.get(wanted.key(frame))
             && let Some(pixels) = parts.into_iter().next()
         {
             if wanted.is_next && frame.is_multiple_of(LOOK_AHEAD / 2) {

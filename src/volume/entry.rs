@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Array, Error, ErrorKind, Handle};
+use super::{Array, Error, ErrorKind, Handle, Volume};
 use crate::{
     format::ElementType,
     source::{Leased, Wait},
@@ -79,8 +79,13 @@ impl Entry {
         Ok(self.vfs().ask(self.handle.ino, ask)?)
     }
 
-    pub(crate) fn vfs(&self) -> &Vfs {
+    fn vfs(&self) -> &Vfs {
         &self.handle.vfs
+    }
+
+    /// Returns the volume that it belongs to.
+    pub(crate) fn volume(&self) -> Volume {
+        Volume::of(self.handle.vfs.clone())
     }
 
     /// Returns its inode number, valid as long as this entry or a clone of it exists.

@@ -184,7 +184,7 @@ def test_a_hostile_environment(tmp_path):
         env = {"PATH": path, "HOME": str(home), "XDG_STATE_HOME": str(home), "XDG_CACHE_HOME": str(home),
                "XDG_CONFIG_HOME": str(home), "XDG_RUNTIME_DIR": str(home), "TMPDIR": str(home), "SHELL": str(programs / "sh"),
                "NOTIFY_SOCKET": str(home / "none"), "WATCHDOG_USEC": "x", "MALLOC_ARENA_MAX": "-1",
-               "BLOCKING_MAX_THREADS": "x", "RUST_LOG": "trace", "RUST_BACKTRACE": "full", "LC_ALL": "$(id)", "TERM": "\x1b"}
+               "RUST_LOG": "trace", "RUST_BACKTRACE": "full", "LC_ALL": "$(id)", "TERM": "\x1b"}
         for options in ([], ["--force"], ["--lazy"], ["--all"]):
             run("mount", FIXTURES, mnt, check=True, env=env, cwd=programs)
             try:

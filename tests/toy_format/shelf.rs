@@ -76,7 +76,7 @@ impl std::fmt::Debug for Book {
 
 impl Rendered for Book {
     fn fill(&self, _: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        self.0.read_at(part.start, out).map_err(|error| fault(error.into()))
+        self.0.fill(part.start, out).map_err(|error| fault(error.into()))
     }
 }
 

@@ -340,7 +340,7 @@ impl Window<'_> {
             // The window's old contents are lost even if this fails.
             self.start = u64::MAX - self.bytes.len() as u64;
             wanted::check()?;
-            self.source.read_at(at, &mut self.bytes)?;
+            self.source.fill(at, &mut self.bytes)?;
             self.start = at;
         }
         let from = (at - self.start) as usize;

@@ -41,7 +41,7 @@ impl Attachment {
             return Err(astray());
         }
         let mut crc = [0; 4];
-        source.read_at(content + front + self.size, &mut crc)?;
+        source.fill(content + front + self.size, &mut crc)?;
         Ok(u32::from_le_bytes(crc))
     }
 }

@@ -235,14 +235,14 @@ fn attachment(
     if place + 4 > content.end {
         return Ok(None);
     }
-    source.read_at(content.start, &mut fixed)?;
+    source.fill(content.start, &mut fixed)?;
     let mut texts = [Box::<[u8]>::default(), Box::default()];
     for text in &mut texts {
         let mut length = [0; 4];
         if place + 4 > content.end {
             return Ok(None);
         }
-        source.read_at(place, &mut length)?;
+        source.fill(place, &mut length)?;
         let range = place + 4..place + 4 + u64::from(u32::from_le_bytes(length));
         if range.end > content.end {
             return Ok(None);
@@ -255,7 +255,7 @@ fn attachment(
     if place + 8 > content.end {
         return Ok(None);
     }
-    source.read_at(place, &mut size)?;
+    source.fill(place, &mut size)?;
     let size = u64::from_le_bytes(size);
     let end = (place + 8).checked_add(size).and_then(|at| at.checked_add(4));
     if end.is_none_or(|end| end > content.end) {

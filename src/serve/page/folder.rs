@@ -136,7 +136,7 @@ impl Damage {
         let is_inside = super::container_path(folder).is_some();
         let here = if is_inside { place.0.join(&place.1) } else { folder.path().to_owned() };
         let mut by_name = HashMap::new();
-        folder.vfs().each_problem(&mut |problem| {
+        folder.volume().each_problem(&mut |problem| {
             let there = problem.container.join(&problem.path);
             if let Some(name) = there.strip_prefix(&here).ok().and_then(|below| below.components().next())
                 && !by_name.contains_key(name.as_os_str())

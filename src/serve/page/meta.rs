@@ -23,7 +23,7 @@ const DEPTH: usize = 8;
 pub(super) fn interpreted<T>(file: &Entry, take: impl FnOnce(&Map<String, Value>) -> T) -> Option<T> {
     let size = Some(file.size()).filter(|&size| size <= limits::METADATA_JSON)?;
     let bytes = file.read().ok()?;
-    let _room = file.vfs().cache().reserve(size * limits::JSON_ROOM).ok()?;
+    let _room = file.volume().reserve(size * limits::JSON_ROOM).ok()?;
     let document = serde_json::from_slice(&bytes).ok()?;
     Some(take(&document))
 }
@@ -32,7 +32,7 @@ pub(super) fn interpreted<T>(file: &Entry, take: impl FnOnce(&Map<String, Value>
 pub(super) fn attributes(entry: &Entry) -> Option<Html> {
     let bytes = entry.attributes().ok()??;
     let size = Some(bytes.len() as u64).filter(|&size| size <= limits::METADATA_JSON)?;
-    let _room = entry.vfs().cache().reserve(size * limits::JSON_ROOM).ok()?;
+    let _room = entry.volume().reserve(size * limits::JSON_ROOM).ok()?;
     Some(shown(&serde_json::from_slice(&bytes).ok()?))
 }
 

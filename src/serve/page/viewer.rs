@@ -67,7 +67,7 @@ fn framed(volume: &Volume, title: &str, path: &Path, scripts: &[&'static str], m
         html.raw("</li>");
     }
     html.raw("</ol></nav><div class=\"tools\">");
-    let problems = volume.vfs().problem_count() as u64;
+    let problems = volume.problem_count();
     if problems > 0 {
         html.raw("<a class=\"badge bad\" href=\"/-/problems\">").text(&counted(problems, "problem")).raw("</a>");
     }
@@ -81,7 +81,7 @@ fn framed(volume: &Volume, title: &str, path: &Path, scripts: &[&'static str], m
 
 /// Returns the name of SOURCE.
 fn top_name(volume: &Volume) -> String {
-    let source = volume.vfs().source();
+    let source = volume.source();
     source.file_name().map_or_else(|| source.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
@@ -367,14 +367,14 @@ fn file_main(entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static s
 
 /// Makes the page of the problems seen so far, the newest first.
 pub(super) fn problems(volume: &Volume) -> Made {
-    let (vfs, mut newest) = (volume.vfs(), Vec::new());
-    vfs.each_problem(&mut |problem| {
+    let mut newest = Vec::new();
+    volume.each_problem(&mut |problem| {
         newest.push(problem.clone());
         if newest.len() < PROBLEMS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     let mut main = Html::default();
     main.raw("<div class=\"head\"><h1>Problems</h1><span class=\"said\">");
-    main.text(&counted(vfs.problem_count() as u64, "problem")).raw(" seen since this server was started</span></div>");
+    main.text(&counted(volume.problem_count(), "problem")).raw(" seen since this server was started</span></div>");
     if newest.is_empty() {
         main.raw("<p class=\"empty\">Nothing was found wrong so far. Blocks are verified when they are read.</p>");
     } else {

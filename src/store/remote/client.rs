@@ -6,7 +6,7 @@ use std::{
     panic::AssertUnwindSafe,
     pin::pin,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -16,10 +16,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
 use reqwest::Response;
-use tokio::{
-    runtime::Runtime,
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     Options,
@@ -29,7 +26,7 @@ use super::{
     taken::Taken,
     trouble::Trouble,
 };
-use crate::wanted;
+use crate::{runtime::runtime, wanted};
 
 /// Most requests in flight.
 const AT_ONCE: usize = 64;
@@ -61,32 +58,6 @@ pub(crate) struct Counters {
     pub(crate) bytes: AtomicU64,
     /// Requests that failed for good.
     pub(crate) failures: AtomicU64,
-}
-
-/// The threads of one process, and after them those of a process that was forked from it.
-struct Threads {
-    process: u32,
-    runtime: Runtime,
-    forked: OnceLock<Box<Self>>,
-}
-
-/// The threads on which requests run: one set in a process. A child of `fork` has none of its parent's threads, so it
-/// makes its own; nothing that was opened before may be used in it.
-pub(crate) fn runtime() -> std::io::Result<&'static Runtime> {
-    static THREADS: OnceLock<Box<Threads>> = OnceLock::new();
-    let process = std::process::id();
-    let mut place = &THREADS;
-    while let Some(threads) = place.get() {
-        if threads.process == process {
-            return Ok(&threads.runtime);
-        }
-        place = &threads.forked;
-    }
-    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(threads).thread_name("remote").enable_io().enable_time().build()?;
-    let made = Threads { process, runtime, forked: OnceLock::new() };
-    Ok(&place.get_or_init(|| Box::new(made)).runtime)
 }
 
 /// Waits for the answer of a server, until the reader gives up. If a library panics, only this request fails.

@@ -40,7 +40,7 @@ use self::{
 use super::object::{Fetch, FetchError, ObjectId};
 use crate::{
     disk::Disk,
-    source::{SharedBytes, Source, SourceError},
+    source::{SharedBytes, Source, SourceError, Wait},
 };
 
 /// Smallest request in bytes. Requests start at multiples of it.
@@ -276,6 +276,18 @@ impl RemoteFile {
             (start, end) = (size.saturating_sub(TAIL) / GRANULE * GRANULE, size);
         }
         start..end.next_multiple_of(GRANULE).min(size)
+    }
+
+    /// Requests what is expected after a read of bytes that are in memory.
+    fn go_ahead(&self, blocks: &Arc<Blocks>, range: &Range<u64>) {
+        let mut state = self.state.lock();
+        let ahead = state.streams.read(range, self.id().size, MOST_AHEAD);
+        let wanted = self.wanted(blocks, &mut state, range, ahead);
+        drop(state);
+        if wanted.end > range.end.next_multiple_of(FRONT) {
+            let on_disk = self.look_ahead(blocks, &wanted);
+            self.start(blocks, &mut self.state.lock(), &wanted, range, &on_disk);
+        }
     }
 
     /// Copies a part, which lies in one block, from memory, disk or server. Also requests the bytes up to `ahead`.
@@ -599,14 +611,22 @@ impl Source for RemoteFile {
         self.id().size
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
         let size = self.id().size;
         let end = offset.saturating_add(buf.len() as u64);
         if end > size {
             return Err(SourceError::OutOfRange { start: offset, end, len: size });
         }
-        self.check_unchanged()?;
+        self.check_unchanged(wait)?;
         let blocks = self.blocks.upgrade().ok_or(SourceError::Changed)?;
+        if wait == Wait::Never {
+            // The runs are held until they are copied, so that no eviction makes this wait.
+            let runs = self.state.lock().all_runs(&(offset..end));
+            let runs = runs.filter(|runs| runs.iter().all(|run| run.is_ready(end.min(run.range.end))));
+            let runs = runs.ok_or(SourceError::WouldBlock)?;
+            self.go_ahead(&blocks, &(offset..end));
+            return Ok(copy(&blocks, &runs, &(offset..end), buf)?);
+        }
         let ahead = self.state.lock().streams.read(&(offset..end), size, MOST_AHEAD);
         let mut at = offset;
         while at < end {
@@ -620,34 +640,19 @@ impl Source for RemoteFile {
         Ok(())
     }
 
-    fn check_unchanged(&self) -> Result<(), SourceError> {
+    fn check_unchanged(&self, _: Wait) -> Result<(), SourceError> {
         if self.has_changed.load(Relaxed) { Err(SourceError::Changed) } else { Ok(()) }
     }
 
-    fn is_resident(&self, range: &Range<u64>) -> bool {
-        let runs = self.state.lock().all_runs(range);
-        let runs = runs.filter(|runs| runs.iter().all(|run| run.is_ready(range.end.min(run.range.end))));
-        // The caller reads them next, and must not wait then.
-        runs.map(memory::promise).is_some()
-    }
-
     fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
-        self.check_unchanged().ok()?;
+        self.check_unchanged(Wait::Never).ok()?;
         let blocks = self.blocks.upgrade()?;
-        let mut state = self.state.lock();
-        let run = state.run(range.start)?;
+        let run = self.state.lock().run(range.start)?;
         if run.range.end < range.end || range.is_empty() || run.whole().is_none() {
             return None;
         }
         run.note_read();
-        let size = self.id().size;
-        let ahead = state.streams.read(range, size, MOST_AHEAD);
-        let wanted = self.wanted(&blocks, &mut state, range, ahead);
-        drop(state);
-        if wanted.end > range.end.next_multiple_of(FRONT) {
-            let on_disk = self.look_ahead(&blocks, &wanted);
-            self.start(&blocks, &mut self.state.lock(), &wanted, range, &on_disk);
-        }
+        self.go_ahead(&blocks, range);
         blocks.counters.memory_bytes.fetch_add(range.end - range.start, Relaxed);
         let part = (range.start - run.range.start) as usize..(range.end - run.range.start) as usize;
         Some((run, part))

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use super::{
     Detect, Location, Options,
     backend::{self, Ask, Backend, State, Target},
-    client::{Answer, Client, runtime, wait},
+    client::{Answer, Client, wait},
     credentials, fetch,
     file::{Blocks, RemoteFile},
     listing::{Entry, Listing, Listings, Node},
@@ -31,8 +31,11 @@ use super::{
 use crate::{
     disk::Disk,
     escape,
-    source::{SharedBytes, Source, SourceError},
-    store::{Changes, DirEvent, File, Folder, Kind, ListingRoom, Names, Stat, Store, Usage, Version, Watch},
+    runtime::runtime,
+    source::{SharedBytes, Source, SourceError, Wait},
+    store::{
+        Changes, DirEvent, File, Folder, Kind, ListingRoom, Names, Stat, Store, Usage, Version, Watch, would_block,
+    },
 };
 
 /// Longest time for a listing that has a substitute: an older answer, or another request.
@@ -460,7 +463,10 @@ fn not_found(url: &str) -> io::Error {
 }
 
 impl Store for RemoteStore {
-    fn stat(&self, path: &Path) -> io::Result<Option<Stat>> {
+    fn stat(&self, path: &Path, may_wait: Wait) -> io::Result<Option<Stat>> {
+        if may_wait == Wait::Never {
+            return Err(would_block());
+        }
         if names::is_top(path) {
             return Ok(Some(self.folder_stat(&self.prefix)));
         }
@@ -507,7 +513,10 @@ impl Store for RemoteStore {
         Ok(Box::new(RemoteFolder { store: self, path: path.into(), key, listing, last: Cell::new(0) }))
     }
 
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+    fn open(&self, path: &Path, may_wait: Wait) -> io::Result<Arc<dyn File>> {
+        if may_wait == Wait::Never {
+            return Err(would_block());
+        }
         let none = || io::Error::from_raw_os_error(libc::ENOENT);
         let entry = self.find(path)?.ok_or_else(none)?;
         let Node::Object(state) = entry.node.clone() else {
@@ -541,7 +550,7 @@ impl Store for RemoteStore {
         Ok(Some(path.to_path_buf()))
     }
 
-    fn watch(&self, _: &Path) -> Watch {
+    fn watch(&self, _: &Path, _: Wait) -> Watch {
         Watch::default()
     }
 
@@ -696,16 +705,12 @@ impl Source for ObjectFile {
         self.stat.size
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        self.file.read_at(offset, buf)
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+        self.file.read_at(offset, buf, wait)
     }
 
-    fn check_unchanged(&self) -> Result<(), SourceError> {
-        self.file.check_unchanged()
-    }
-
-    fn is_resident(&self, range: &Range<u64>) -> bool {
-        self.file.is_resident(range)
+    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
+        self.file.check_unchanged(wait)
     }
 
     fn state_key(&self) -> Option<[u8; 32]> {

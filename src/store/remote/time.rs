@@ -1,35 +1,13 @@
 //! Times as servers write them, to the second: `2026-11-22T08:17:08.123Z` and `Sun, 22 Nov 2026 08:17:08 GMT`.
 
-const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+use chrono::{DateTime, NaiveDateTime};
 
 /// Returns seconds since 1970, UTC; `None` if the text is not such a time.
 pub(super) fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
-    if text.as_bytes().first()?.is_ascii_digit() {
-        let (date, time) = text.split_once(['T', ' '])?;
-        let mut date = date.split('-').map(str::parse::<i64>);
-        let (year, month, day) = (date.next()?.ok()?, date.next()?.ok()?, date.next()?.ok()?);
-        return seconds(year, month, day, time.get(..8)?);
-    }
-    let (_, rest) = text.split_once(", ")?;
-    let mut words = rest.split(' ').flat_map(|word| word.split('-')).filter(|word| !word.is_empty());
-    let day = words.next()?.parse().ok()?;
-    let month = words.next()?;
-    let month = MONTHS.iter().position(|name| month.eq_ignore_ascii_case(name))? as i64 + 1;
-    seconds(words.next()?.parse().ok()?, month, day, words.next()?)
-}
-
-fn seconds(year: i64, month: i64, day: i64, time: &str) -> Option<i64> {
-    let mut parts = time.split(':').map(str::parse::<i64>);
-    let (hour, minute, second) = (parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?);
-    let is_time = (1..=12).contains(&month) && (1..=31).contains(&day) && (1..10_000).contains(&year);
-    if !is_time || !(0..24).contains(&hour) || !(0..60).contains(&minute) || !(0..=60).contains(&second) {
-        return None;
-    }
-    // Days since 1970 in the Gregorian calendar, with years that begin in March.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
-    Some(days * 86_400 + hour * 3600 + minute * 60 + second)
+    let with_zone = DateTime::parse_from_rfc3339(text).or_else(|_| DateTime::parse_from_rfc2822(text));
+    let without = || NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S").map(|time| time.and_utc().timestamp());
+    with_zone.map(|time| time.timestamp()).or_else(|_| without()).ok()
 }
 
 #[cfg(test)]

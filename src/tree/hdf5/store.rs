@@ -287,7 +287,7 @@ impl Store {
 
     /// Returns the document of a place of the container, if it is known.
     pub(super) fn document(context: &ReadContext, place: u128) -> Option<Arc<Buffer>> {
-        context.cache.get_if_ready(Self::document_key(context, place))?.ok()?.into_iter().next()
+        context.cache.get(Self::document_key(context, place))?.ok()?.into_iter().next()
     }
 
     /// Keeps the document of a place.

@@ -213,7 +213,7 @@ impl Values {
                 return Ok(vec![Arc::new(cache.inflate(block, &**source)?)]);
             }
             let mut bytes = cache.buffer(block.size, 0)?;
-            source.read_at(block.offset, &mut bytes).map_err(BlockError::from)?;
+            source.fill(block.offset, &mut bytes).map_err(BlockError::from)?;
             Ok(vec![Arc::new(bytes)])
         })?;
         Ok(parts.into_iter().next().unwrap_or_default())

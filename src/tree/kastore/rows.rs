@@ -112,7 +112,7 @@ impl Rows {
         let length = row.end - row.start;
         let text = length.saturating_sub(from).min(out.len() as u64) as usize;
         let (text, newline) = out.split_at_mut(text);
-        source.read_at(self.data.start + row.start + from, text)?;
+        source.fill(self.data.start + row.start + from, text)?;
         for byte in text.iter_mut().filter(|byte| matches!(**byte, b'\n' | b'\r')) {
             *byte = b' ';
         }

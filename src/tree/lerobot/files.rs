@@ -41,7 +41,7 @@ impl Rendered for File {
     }
 
     fn borrow(&self, reader: &ReadContext, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
-        Ok(reader.with_source(self.0.clone()).source.mapped(part).map(Bytes::Mapped))
+        Ok(reader.with_source(self.0.clone()).source.mapped(part, reader.wait()).map(Bytes::Mapped))
     }
 
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {

@@ -10,7 +10,7 @@ use crate::{
         Block, Fields,
         picture::{JPEG, PNG, Size, jpeg_size, png_size},
     },
-    source::{Memory, Source, SourceError},
+    source::{Memory, Source, SourceError, Wait},
     tree::{
         WorkingMemory,
         columns::{Columns, Slot, is_damage},
@@ -285,7 +285,7 @@ impl Stack {
             crc: None,
         };
         // If the picture is already decoded, its stored bytes are not needed.
-        if let Some(Ok(parts)) = reader.cache.get_if_ready(key)
+        if let Some(Ok(parts)) = reader.cache.get(key)
             && let [pixels] = parts.as_slice()
         {
             return copy(pixels, &part, out);
@@ -321,16 +321,12 @@ impl Source for Encoded {
         self.1.len() as u64
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buf: &mut [u8], _: Wait) -> Result<(), SourceError> {
         let end = offset.saturating_add(buf.len() as u64);
         let bytes = self.0.get(self.1.clone()).unwrap_or_default();
         let place = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
         let found = place.and_then(|(start, end)| bytes.get(start..end));
         buf.copy_from_slice(found.ok_or(SourceError::OutOfRange { start: offset, end, len: self.len() })?);
         Ok(())
-    }
-
-    fn is_resident(&self, _: &Range<u64>) -> bool {
-        true
     }
 }

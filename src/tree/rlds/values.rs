@@ -61,7 +61,7 @@ impl Content {
         let hull = list.hull();
         let mut bytes = reader.cache.buffer(u64::from(hull.end - hull.start), holding)?;
         let place = self.data.start + u64::from(hull.start);
-        self.shard.source.read_at(place, &mut bytes).map_err(|error| Arc::new(BlockError::from(error)))?;
+        self.shard.source.fill(place, &mut bytes).map_err(|error| Arc::new(BlockError::from(error)))?;
         Ok((bytes, hull.start))
     }
 }
@@ -372,7 +372,7 @@ impl Tensors {
         let mut out = reader.cache.buffer(self.size, 0)?;
         let mut stored = reader.cache.buffer(span.length.into(), self.size)?;
         let place = span.in_file(&self.content.data).start;
-        self.content.shard.source.read_at(place, &mut stored).map_err(|error| Arc::new(BlockError::from(error)))?;
+        self.content.shard.source.fill(place, &mut stored).map_err(|error| Arc::new(BlockError::from(error)))?;
         let mut inflate = flate2::Decompress::new(true);
         let status = inflate
             .decompress(&stored, &mut out, flate2::FlushDecompress::Finish)

@@ -147,11 +147,11 @@ impl Rendered for InFile {
 
     fn borrow(&self, reader: &ReadContext, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
         let opened = self.open(reader)?;
-        Ok(opened.context().source.mapped(self.range(&part)).map(Bytes::Mapped))
+        Ok(opened.context().source.mapped(self.range(&part), reader.wait()).map(Bytes::Mapped))
     }
 
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let opened = self.open(reader)?;
-        opened.context().source.read_at(self.range(&part).start, out).map_err(|error| self.failed(error.into()))
+        opened.context().source.fill(self.range(&part).start, out).map_err(|error| self.failed(error.into()))
     }
 }

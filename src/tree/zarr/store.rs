@@ -14,7 +14,7 @@ use crate::{
         Class, Crc, FormatError,
         zip::{self, Archive},
     },
-    source::{Memory, Source, SourceError, check_room},
+    source::{Memory, Source, SourceError, Wait, check_room},
     tree::{Siblings, members::Members},
     view::{BlockRef, Blocks, Fault, ReadContext},
 };
@@ -85,12 +85,15 @@ impl Source for Lazy {
         self.len
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+        if wait == Wait::Never {
+            return Err(SourceError::WouldBlock);
+        }
         let file = self.open()?;
         if (buf.len() as u64) < self.len {
             let _ = self.opened.set(file.clone());
         }
-        file.read_at(offset, buf)
+        file.read_at(offset, buf, wait)
     }
 
     fn note_checked(&self, range: &Range<u64>) {

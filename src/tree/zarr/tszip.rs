@@ -20,7 +20,7 @@ use crate::{
         zarr::{Array as Metadata, Elements, Json},
     },
     limits,
-    source::{Memory, Source, SourceError, zeros},
+    source::{Memory, Source, SourceError, Wait, zeros},
     tree::{
         Child, Container, ItemInfo, NodeId, NodeKind, Overview, Table, describe,
         formats::TSZIP,
@@ -394,7 +394,10 @@ impl Source for File {
         self.0.len
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+        if wait == Wait::Never {
+            return Err(SourceError::WouldBlock);
+        }
         let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= self.0.len);
         let Some(end) = end else {
             return Err(SourceError::OutOfRange { start: offset, end: u64::MAX, len: self.0.len });
@@ -416,12 +419,8 @@ impl Source for File {
         Ok(())
     }
 
-    fn check_unchanged(&self) -> Result<(), SourceError> {
-        self.0.reader.source.check_unchanged()
-    }
-
-    fn check_known(&self) -> Result<(), SourceError> {
-        self.0.reader.source.check_known()
+    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
+        self.0.reader.source.check_unchanged(wait)
     }
 }
 

@@ -2,12 +2,11 @@
 
 use std::{fmt, ops::Range, sync::Arc};
 
-use polars_parquet_format::{ConvertedType, Encoding, FieldRepetitionType, ListType, LogicalType, SchemaElement};
 use serde_json::{Map, Value};
 
 use super::{
     arrow::{ArrowType, ELEMENT, Field},
-    compact::{chunk_front, dictionary_header, schema_element},
+    compact::{Encoding, Logical, Repetition, SchemaElement, chunk_front, dictionary_header},
     element::{Element, ValueType},
     levels::{self, Lists},
 };
@@ -283,7 +282,7 @@ impl Column {
 
     /// Returns how values are encoded in a page.
     pub(super) fn encoding(&self) -> Encoding {
-        if matches!(self.values, Values::Keys(_)) { Encoding::RLE_DICTIONARY } else { Encoding::PLAIN }
+        if matches!(self.values, Values::Keys(_)) { Encoding::RleDictionary } else { Encoding::Plain }
     }
 
     /// Returns the texts of keys as a page with its header; empty for all other columns.
@@ -310,39 +309,29 @@ impl Column {
     }
 
     /// Adds the column to a schema.
-    pub(super) fn add_to(&self, schema: &mut Vec<SchemaElement>) {
+    pub(super) fn add_to<'a>(&'a self, schema: &mut Vec<SchemaElement<'a>>) {
         let mut name = self.name.as_str();
         if self.is_list() {
             let repetition = match self.values {
-                Values::Lists(..) => FieldRepetitionType::OPTIONAL,
-                _ => FieldRepetitionType::REQUIRED,
+                Values::Lists(..) => Repetition::Optional,
+                _ => Repetition::Required,
             };
-            schema.push(SchemaElement {
-                repetition_type: Some(repetition),
-                num_children: Some(1),
-                converted_type: Some(ConvertedType::LIST),
-                logical_type: Some(LogicalType::LIST(ListType::default())),
-                ..schema_element(name)
-            });
-            schema.push(SchemaElement {
-                repetition_type: Some(FieldRepetitionType::REPEATED),
-                num_children: Some(1),
-                ..schema_element(LIST)
-            });
+            let group = |name, repetition, logical| SchemaElement {
+                name,
+                repetition: Some(repetition),
+                children: Some(1),
+                logical,
+                ..SchemaElement::default()
+            };
+            schema.push(group(name, repetition, Some(Logical::List)));
+            schema.push(group(LIST, Repetition::Repeated, None));
             name = ELEMENT;
         }
-        let ValueType { physical, length, converted, logical } = self.value_type();
+        let ValueType { physical, length, logical } = self.value_type();
         // Elements of lists are never missing.
         let is_nullable = self.is_nullable() && !self.is_list();
-        let repetition = if is_nullable { FieldRepetitionType::OPTIONAL } else { FieldRepetitionType::REQUIRED };
-        schema.push(SchemaElement {
-            repetition_type: Some(repetition),
-            type_: Some(physical),
-            type_length: length,
-            converted_type: converted,
-            logical_type: logical,
-            ..schema_element(name)
-        });
+        let repetition = Some(if is_nullable { Repetition::Optional } else { Repetition::Required });
+        schema.push(SchemaElement { name, repetition, children: None, physical: Some(physical), length, logical });
     }
 
     fn is_list(&self) -> bool {
@@ -373,11 +362,11 @@ impl Column {
     /// Returns the part of the footer that is the same for each of its chunks.
     pub(super) fn chunk_front(&self) -> Vec<u8> {
         let encodings = match self.encoding() {
-            Encoding::PLAIN => vec![Encoding::PLAIN, Encoding::RLE],
-            other => vec![Encoding::PLAIN, Encoding::RLE, other],
+            Encoding::Plain => vec![Encoding::Plain, Encoding::Rle],
+            other => vec![Encoding::Plain, Encoding::Rle, other],
         };
         let path = if self.is_list() { vec![&*self.name, LIST, ELEMENT] } else { vec![&*self.name] };
-        chunk_front(self.value_type().physical.0, &encodings, &path)
+        chunk_front(self.value_type().physical, &encodings, &path)
     }
 }
 

@@ -1,19 +1,131 @@
-//! Writes headers of pages and the footer, in Thrift's compact protocol.
-//!
-//! polars-parquet-format writes the structures that occur once, or once per column. It makes a string for the name of
-//! every field, so a footer of 100,000 chunks would take 0.1 s. Therefore the few fields of chunks are written here.
-
-use polars_parquet_format::{
-    ColumnOrder, DataPageHeader, DictionaryPageHeader, Encoding, KeyValue, PageHeader, PageType, SchemaElement,
-    thrift::protocol::TCompactOutputProtocol,
-};
+//! Everything between the values: headers of pages, and the footer, in thrift's compact protocol. Numbers of fields and
+//! of values of enumerations are those of parquet.thrift.
 
 /// Types of fields and of elements of lists.
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
+const BYTE: u8 = 3;
 const I32: u8 = 5;
 const I64: u8 = 6;
 const BINARY: u8 = 8;
 const LIST: u8 = 9;
 const STRUCT: u8 = 12;
+
+/// How values are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Type {
+    Boolean = 0,
+    Int32 = 1,
+    Int64 = 2,
+    Float = 4,
+    Double = 5,
+    Bytes = 6,
+    FixedBytes = 7,
+}
+
+/// How values are encoded in a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encoding {
+    Plain = 0,
+    Rle = 3,
+    RleDictionary = 8,
+}
+
+/// How often an element of the schema occurs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repetition {
+    Required = 0,
+    Optional = 1,
+    Repeated = 2,
+}
+
+/// What stored values stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Logical {
+    Text,
+    List,
+    /// A time; the unit is 1 for milliseconds, 2 for microseconds and 3 for nanoseconds.
+    Time {
+        is_utc: bool,
+        unit: u8,
+    },
+    Integer {
+        bits: u8,
+        is_signed: bool,
+    },
+}
+
+impl Logical {
+    /// Returns the legacy type that says the same. None can say that a time has no zone, and none has nanoseconds.
+    fn converted(self) -> Option<i32> {
+        match self {
+            Self::Text => Some(0),
+            Self::List => Some(3),
+            Self::Time { .. } => None,
+            Self::Integer { bits, is_signed } => Some((bits.ilog2() + if is_signed { 12 } else { 8 }) as i32),
+        }
+    }
+
+    /// Writes a `LogicalType`.
+    fn write(self, mut union: Struct<'_>) {
+        match self {
+            Self::Text => union.within(1).end(),
+            Self::List => union.within(3).end(),
+            Self::Time { is_utc, unit } => {
+                let mut time = union.within(8);
+                time.bool(1, is_utc);
+                let mut of_unit = time.within(2);
+                of_unit.within(unit).end();
+                of_unit.end();
+                time.end();
+            }
+            Self::Integer { bits, is_signed } => {
+                let mut integer = union.within(10);
+                integer.field(1, BYTE).push(bits);
+                integer.bool(2, is_signed);
+                integer.end();
+            }
+        }
+        union.end();
+    }
+}
+
+/// An element of the schema. The root and groups have `children`, columns a type.
+#[derive(Debug, Default)]
+pub(super) struct SchemaElement<'a> {
+    pub(super) name: &'a str,
+    pub(super) repetition: Option<Repetition>,
+    pub(super) children: Option<usize>,
+    pub(super) physical: Option<Type>,
+    /// Bytes of a value, if its physical type does not give them.
+    pub(super) length: Option<i32>,
+    pub(super) logical: Option<Logical>,
+}
+
+impl SchemaElement<'_> {
+    fn write(&self, mut element: Struct<'_>) {
+        if let Some(physical) = self.physical {
+            element.i32(1, physical as i32);
+        }
+        if let Some(length) = self.length {
+            element.i32(2, length);
+        }
+        if let Some(repetition) = self.repetition {
+            element.i32(3, repetition as i32);
+        }
+        element.binary(4, self.name.as_bytes());
+        if let Some(children) = self.children {
+            element.i32(5, children as i32);
+        }
+        if let Some(logical) = self.logical {
+            if let Some(converted) = logical.converted() {
+                element.i32(6, converted);
+            }
+            logical.write(element.within(10));
+        }
+        element.end();
+    }
+}
 
 /// The footer's entry for a chunk. Sizes are in bytes and include headers of pages.
 pub(super) struct Chunk {
@@ -47,6 +159,10 @@ impl<'a> Struct<'a> {
         self.out.push((number - self.last) << 4 | kind);
         self.last = number;
         self.out
+    }
+
+    fn bool(&mut self, number: u8, value: bool) {
+        self.field(number, if value { TRUE } else { FALSE });
     }
 
     pub(super) fn i32(&mut self, number: u8, value: i32) {
@@ -103,29 +219,13 @@ fn list(out: &mut Vec<u8>, kind: u8, count: usize) -> &mut Vec<u8> {
     out
 }
 
-/// Returns an element of a schema with only a name.
-pub(super) fn schema_element(name: &str) -> SchemaElement {
-    SchemaElement {
-        type_: None,
-        type_length: None,
-        repetition_type: None,
-        name: name.into(),
-        num_children: None,
-        converted_type: None,
-        scale: None,
-        precision: None,
-        field_id: None,
-        logical_type: None,
-    }
-}
-
-/// Returns the first fields of `ColumnMetaData`, which are the same in all chunks of a column.
-pub(super) fn chunk_front(physical: i32, encodings: &[Encoding], path: &[&str]) -> Vec<u8> {
+/// Returns what is the same in all chunks of a column: the first fields of its `ColumnMetaData`.
+pub(super) fn chunk_front(physical: Type, encodings: &[Encoding], path: &[&str]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut meta = Struct::new(&mut out);
-    meta.i32(1, physical);
+    meta.i32(1, physical as i32);
     let listed = meta.list(2, I32, encodings.len());
-    encodings.iter().for_each(|encoding| zigzag(listed, encoding.0.into()));
+    encodings.iter().for_each(|encoding| zigzag(listed, *encoding as i64));
     let listed = meta.list(3, BINARY, path.len());
     path.iter().for_each(|part| bytes(listed, part.as_bytes()));
     // Not compressed.
@@ -161,11 +261,11 @@ pub(super) fn chunk(out: &mut Vec<u8>, front: &[u8], chunk: &Chunk) {
 }
 
 /// Writes the front of a `FileMetaData`. Its row groups follow.
-pub(super) fn footer_front(out: &mut Vec<u8>, schema: &[SchemaElement], rows: u64, groups: u64) {
+pub(super) fn footer_front(out: &mut Vec<u8>, schema: &[SchemaElement<'_>], rows: u64, groups: u64) {
     let mut footer = Struct::new(out);
     footer.i32(1, 1);
     let listed = footer.list(2, STRUCT, schema.len());
-    schema.iter().for_each(|element| write(listed, |protocol| element.write_to_out_protocol(protocol)));
+    schema.iter().for_each(|element| element.write(Struct::new(listed)));
     footer.i64(3, rows);
     footer.list(4, STRUCT, groups as usize);
 }
@@ -190,61 +290,53 @@ pub(super) fn footer_back(out: &mut Vec<u8>, about: &[(&str, &str)], columns: us
     let mut footer = Struct { out, last: 4 };
     let listed = footer.list(5, STRUCT, about.len());
     for (key, value) in about {
-        let pair = KeyValue { key: (*key).into(), value: Some((*value).into()) };
-        write(listed, |protocol| pair.write_to_out_protocol(protocol));
+        let mut pair = Struct::new(listed);
+        pair.binary(1, key.as_bytes());
+        pair.binary(2, value.as_bytes());
+        pair.end();
     }
     footer.binary(6, concat!("shardfs version ", env!("CARGO_PKG_VERSION")).as_bytes());
     // Without an order, readers ignore smallest and largest values.
     let listed = footer.list(7, STRUCT, columns);
-    let order = ColumnOrder::TYPEORDER(polars_parquet_format::TypeDefinedOrder::default());
-    (0..columns).for_each(|_| write(listed, |protocol| order.write_to_out_protocol(protocol)));
+    for _ in 0..columns {
+        // That of its type.
+        let mut order = Struct::new(listed);
+        order.within(1).end();
+        order.end();
+    }
     footer.end();
 }
 
 /// Returns the header of a page of values. `size` is that of the page without this header.
 pub(super) fn page_header(values: u64, size: u64, encoding: Encoding) -> Vec<u8> {
-    let page = DataPageHeader {
+    header(size, 0, 5, |page| {
         // The layout keeps pages below 2^31 bytes and 2^31 values.
-        num_values: values as i32,
-        encoding,
-        definition_level_encoding: Encoding::RLE,
-        repetition_level_encoding: Encoding::RLE,
-        statistics: None,
-    };
-    header(size, PageHeader { data_page_header: Some(page), ..empty_header(PageType::DATA_PAGE) })
+        page.i32(1, values as i32);
+        page.i32(2, encoding as i32);
+        // Levels of definition and of repetition.
+        page.i32(3, Encoding::Rle as i32);
+        page.i32(4, Encoding::Rle as i32);
+    })
 }
 
 /// Returns the header of a dictionary.
 pub(super) fn dictionary_header(values: u64, size: u64) -> Vec<u8> {
-    let page = DictionaryPageHeader { num_values: values as i32, encoding: Encoding::PLAIN, is_sorted: None };
-    header(size, PageHeader { dictionary_page_header: Some(page), ..empty_header(PageType::DICTIONARY_PAGE) })
+    header(size, 2, 7, |page| {
+        page.i32(1, values as i32);
+        page.i32(2, Encoding::Plain as i32);
+    })
 }
 
-fn empty_header(type_: PageType) -> PageHeader {
-    PageHeader {
-        type_,
-        uncompressed_page_size: 0,
-        compressed_page_size: 0,
-        crc: None,
-        data_page_header: None,
-        index_page_header: None,
-        dictionary_page_header: None,
-        data_page_header_v2: None,
-    }
-}
-
-fn header(size: u64, header: PageHeader) -> Vec<u8> {
-    let size = size as i32;
-    let header = PageHeader { uncompressed_page_size: size, compressed_page_size: size, ..header };
+/// Writes a `PageHeader` of a type, whose own fields are in a field of this number.
+fn header(size: u64, kind: i32, number: u8, fill: impl FnOnce(&mut Struct<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
-    write(&mut out, |protocol| header.write_to_out_protocol(protocol));
+    let mut header = Struct::new(&mut out);
+    header.i32(1, kind);
+    header.i32(2, size as i32);
+    header.i32(3, size as i32);
+    let mut page = header.within(number);
+    fill(&mut page);
+    page.end();
+    header.end();
     out
-}
-
-fn write(
-    out: &mut Vec<u8>,
-    write: impl FnOnce(&mut TCompactOutputProtocol<&mut Vec<u8>>) -> polars_parquet_format::thrift::Result<usize>,
-) {
-    // Writing to a `Vec` cannot fail.
-    let _ = write(&mut TCompactOutputProtocol::new(out));
 }

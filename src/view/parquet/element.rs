@@ -1,12 +1,10 @@
 //! Converts stored elements to Parquet values: their types, and their PLAIN bytes.
 
-use polars_parquet_format::{
-    ConvertedType, IntType, LogicalType, MicroSeconds, MilliSeconds, NanoSeconds, StringType, TimeUnit, TimestampType,
-    Type,
+use super::{
+    arrow::ArrowType,
+    compact::{Logical, Type},
 };
-
-use super::arrow::ArrowType;
-use crate::format::{self, DType, DateUnit};
+use crate::format::{DType, DateUnit, TimeUnit};
 
 /// Ticks of 100 ns from the year 1 to 1970.
 const EPOCH: i64 = 621_355_968_000_000_000;
@@ -30,23 +28,17 @@ pub(super) struct ValueType {
     pub(super) physical: Type,
     /// Bytes of a value, if its physical type does not give them.
     pub(super) length: Option<i32>,
-    pub(super) converted: Option<ConvertedType>,
-    pub(super) logical: Option<LogicalType>,
+    pub(super) logical: Option<Logical>,
 }
 
 impl ValueType {
-    fn of(physical: Type, converted: Option<ConvertedType>, logical: Option<LogicalType>) -> Self {
-        Self { physical, length: None, converted, logical }
+    fn of(physical: Type, logical: Option<Logical>) -> Self {
+        Self { physical, length: None, logical }
     }
 
     /// Returns the type of texts or other bytes.
     pub(super) fn of_bytes(is_text: bool) -> Self {
-        match is_text {
-            true => {
-                Self::of(Type::BYTE_ARRAY, Some(ConvertedType::UTF8), Some(LogicalType::STRING(StringType::default())))
-            }
-            false => Self::of(Type::BYTE_ARRAY, None, None),
-        }
+        Self::of(Type::Bytes, is_text.then_some(Logical::Text))
     }
 }
 
@@ -58,7 +50,7 @@ impl Element {
 
     /// Returns whether Parquet has dates of a unit. It has milliseconds, microseconds and nanoseconds.
     pub fn has_dates(unit: DateUnit) -> bool {
-        let bases = [format::TimeUnit::Milli, format::TimeUnit::Micro, format::TimeUnit::Nano];
+        let bases = [TimeUnit::Milli, TimeUnit::Micro, TimeUnit::Nano];
         bases.map(DateUnit::one).contains(&unit)
     }
 
@@ -112,39 +104,29 @@ impl Element {
     }
 
     pub(super) fn value_type(self) -> ValueType {
-        let integer = |physical, bits: i8, is_signed, converted| {
-            let logical = LogicalType::INTEGER(IntType { bit_width: bits, is_signed });
-            ValueType::of(physical, Some(converted), Some(logical))
-        };
-        // Legacy types can express neither times without a zone nor nanoseconds.
-        let of_zone = |is_adjusted_to_u_t_c, unit| {
-            let time = TimestampType { is_adjusted_to_u_t_c, unit };
-            ValueType::of(Type::INT64, None, Some(LogicalType::TIMESTAMP(time)))
-        };
-        let time = |unit| of_zone(false, unit);
+        let of = |physical| ValueType::of(physical, None);
+        let integer = |physical, bits, is_signed| ValueType::of(physical, Some(Logical::Integer { bits, is_signed }));
+        let time = |is_utc, unit| ValueType::of(Type::Int64, Some(Logical::Time { is_utc, unit }));
         match self {
-            Self::Of(DType::F64) => ValueType::of(Type::DOUBLE, None, None),
-            Self::Of(DType::F32 | DType::F16 | DType::Bf16) => ValueType::of(Type::FLOAT, None, None),
-            Self::Of(DType::I64) => ValueType::of(Type::INT64, None, None),
-            Self::Of(DType::I32) => ValueType::of(Type::INT32, None, None),
-            Self::Of(DType::I16) => integer(Type::INT32, 16, true, ConvertedType::INT_16),
-            Self::Of(DType::I8) => integer(Type::INT32, 8, true, ConvertedType::INT_8),
-            Self::Of(DType::U64) => integer(Type::INT64, 64, false, ConvertedType::UINT_64),
-            Self::Of(DType::U32) => integer(Type::INT32, 32, false, ConvertedType::UINT_32),
-            Self::Of(DType::U16) => integer(Type::INT32, 16, false, ConvertedType::UINT_16),
-            Self::Of(DType::U8) => integer(Type::INT32, 8, false, ConvertedType::UINT_8),
-            Self::Of(DType::Bool) => ValueType::of(Type::BOOLEAN, None, None),
-            Self::Ticks => time(TimeUnit::MICROS(MicroSeconds::default())),
-            Self::Nanos => of_zone(true, TimeUnit::NANOS(NanoSeconds::default())),
-            Self::Of(DType::Date(unit)) => time(match unit.base {
-                format::TimeUnit::Milli => TimeUnit::MILLIS(MilliSeconds::default()),
-                format::TimeUnit::Micro => TimeUnit::MICROS(MicroSeconds::default()),
-                _ => TimeUnit::NANOS(NanoSeconds::default()),
-            }),
-            Self::Bytes16 | Self::Of(_) => {
-                let length = Some(self.width() as i32);
-                ValueType { length, ..ValueType::of(Type::FIXED_LEN_BYTE_ARRAY, None, None) }
-            }
+            Self::Of(DType::F64) => of(Type::Double),
+            Self::Of(DType::F32 | DType::F16 | DType::Bf16) => of(Type::Float),
+            Self::Of(DType::I64) => of(Type::Int64),
+            Self::Of(DType::I32) => of(Type::Int32),
+            Self::Of(DType::I16) => integer(Type::Int32, 16, true),
+            Self::Of(DType::I8) => integer(Type::Int32, 8, true),
+            Self::Of(DType::U64) => integer(Type::Int64, 64, false),
+            Self::Of(DType::U32) => integer(Type::Int32, 32, false),
+            Self::Of(DType::U16) => integer(Type::Int32, 16, false),
+            Self::Of(DType::U8) => integer(Type::Int32, 8, false),
+            Self::Of(DType::Bool) => of(Type::Boolean),
+            Self::Ticks => time(false, 2),
+            Self::Nanos => time(true, 3),
+            Self::Of(DType::Date(unit)) => match unit.base {
+                TimeUnit::Milli => time(false, 1),
+                TimeUnit::Micro => time(false, 2),
+                _ => time(false, 3),
+            },
+            Self::Bytes16 | Self::Of(_) => ValueType { length: Some(self.width() as i32), ..of(Type::FixedBytes) },
         }
     }
 
@@ -163,8 +145,8 @@ impl Element {
             Self::Ticks => ArrowType::Time(1_000_000),
             Self::Nanos => ArrowType::Nanos,
             Self::Of(DType::Date(unit)) => ArrowType::Time(match unit.base {
-                format::TimeUnit::Milli => 1000,
-                format::TimeUnit::Micro => 1_000_000,
+                TimeUnit::Milli => 1000,
+                TimeUnit::Micro => 1_000_000,
                 _ => 1_000_000_000,
             }),
             Self::Bytes16 | Self::Of(_) => ArrowType::BytesOf(self.width() as i32),

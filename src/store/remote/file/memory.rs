@@ -6,7 +6,6 @@
 //! before they had time to be read.
 
 use std::{
-    cell::RefCell,
     collections::VecDeque,
     sync::{
         Arc,
@@ -25,22 +24,6 @@ use super::{
 
 /// How long unread bytes that were fetched ahead are kept when others are fetched ahead.
 const FRESH: Duration = Duration::from_secs(5);
-
-/// Most runs that are kept for a thread that found them in memory and reads them next.
-const PROMISED: usize = 4;
-
-thread_local! {
-    static PROMISES: RefCell<VecDeque<Arc<Run>>> = const { RefCell::new(VecDeque::new()) };
-}
-
-/// Keeps runs for this thread, until it has been promised others.
-pub(super) fn promise(runs: Vec<Arc<Run>>) {
-    PROMISES.with_borrow_mut(|kept| {
-        kept.extend(runs);
-        let surplus = kept.len().saturating_sub(PROMISED);
-        kept.drain(..surplus);
-    });
-}
 
 /// A run, and its object, so that who opens the object again finds the run.
 type Kept = (Arc<Run>, Option<Arc<RemoteFile>>);

@@ -98,8 +98,12 @@ fn disk(folder: &std::path::Path) -> Arc<Disk> {
 }
 
 fn read(file: &RemoteFile, range: Range<u64>) -> Result<Vec<u8>, SourceError> {
+    read_within(file, range, Wait::Always)
+}
+
+fn read_within(file: &RemoteFile, range: Range<u64>, wait: Wait) -> Result<Vec<u8>, SourceError> {
     let mut bytes = vec![0; (range.end - range.start) as usize];
-    file.read_at(range.start, &mut bytes).map(|()| bytes)
+    file.read_at(range.start, &mut bytes, wait).map(|()| bytes)
 }
 
 fn check(file: &RemoteFile, server: &Server, range: Range<u64>) {
@@ -225,7 +229,7 @@ fn what_is_announced_is_fetched_before_it_is_read() {
     }
     for range in ranges {
         check(&file, &server, range.clone());
-        assert!(file.is_resident(&range));
+        assert!(read_within(&file, range, Wait::Never).is_ok());
     }
     // What lies in one run is lent as it is, and what does not is not.
     let (bytes, part) = file.shared(&(5_000_100..5_000_200)).unwrap();
@@ -235,6 +239,10 @@ fn what_is_announced_is_fetched_before_it_is_read() {
     // Ranges that are not in it announce nothing.
     file.prefetch(&[u64::MAX - 5..u64::MAX, 64 << 20..65 << 20, 9..9]);
     assert_eq!(asked(), before);
+    // Who waits for nothing gets nothing of what was evicted, and asks for nothing.
+    setting.blocks.memory.clear();
+    let evicted = read_within(&file, 20_000_000..20_100_000, Wait::Never);
+    assert!(matches!(evicted, Err(SourceError::WouldBlock)) && asked() == before);
 }
 
 #[test]
@@ -385,7 +393,7 @@ fn an_object_that_has_changed_is_never_read_again() {
     server.fail(FetchError::Changed, 0);
     assert!(matches!(read(&file, 9_000_000..9_000_010), Err(SourceError::Changed)));
     assert!(matches!(read(&file, 0..10), Err(SourceError::Changed)));
-    assert!(file.check_unchanged().is_err());
+    assert!(file.check_unchanged(Wait::Always).is_err());
     // Who opens it anew, in a state that the server has again, gets it.
     *server.fails.lock() = None;
     check(&setting.blocks.file(server.clone()), &server, 9_000_000..9_000_010);

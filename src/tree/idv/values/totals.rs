@@ -1,10 +1,6 @@
 //! Sums over blocks: where each block's part of a file begins if rows differ in size.
 
-use std::{
-    collections::HashMap,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    thread,
-};
+use std::{collections::HashMap, ops::ControlFlow, thread};
 
 use parking_lot::Mutex;
 
@@ -13,7 +9,7 @@ use crate::{
     cache::{BlockError, Reservation},
     codec::{Codec, DecodeError},
     format::Block,
-    limits,
+    limits, parallel,
     source::SourceError,
     wanted,
 };
@@ -258,24 +254,14 @@ fn look(
     if workers < 2 || work < WORTH {
         return blocks.iter().map(size).collect();
     }
-    let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(blocks.len()));
-    let work = || {
-        while let Some(block) = blocks.get(next.fetch_add(1, Relaxed)) {
-            let (at, size) = size(block);
-            if size.is_err() {
-                // Nothing after the first failure matters.
-                next.fetch_max(blocks.len(), Relaxed);
-            }
-            done.lock().push((at, size));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..workers {
-            // Without another thread it only takes longer.
-            let _ = thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
+    parallel::for_each(workers, blocks.len(), |number| {
+        let Some(block) = blocks.get(number) else { return ControlFlow::Break(()) };
+        let (at, size) = size(block);
+        // Nothing after the first failure matters.
+        let next = if size.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        done.lock().push((at, size));
+        next
     });
     done.into_inner()
 }
