@@ -126,7 +126,7 @@ impl Core {
         rows: Range<u64>,
         mut each: impl FnMut(Message<'_>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let mut last: Option<(u32, Result<(Chunk, InFile<'_>), Fault>)> = None;
+        let mut last: Option<(u32, Result<Held<'_>, Fault>)> = None;
         self.each_entry(reader, folder, rows, |row, entry, number| {
             if last.as_ref().is_none_or(|(known, _)| *known != number) {
                 crate::wanted::check().map_err(SourceError::from)?;
