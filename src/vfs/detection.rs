@@ -264,7 +264,7 @@ impl Detection {
         stat: &Stat,
         problems: &Problems,
     ) -> Result<Option<FoundFolder>, Error> {
-        let state = self.key.hash(&[&path.parts()[0], b"/", &path.parts()[1], b"/", &stat.version.to_bytes()]);
+        let state = self.key.hash(&[path.parts()[0], b"/", path.parts()[1], b"/", &stat.version.to_bytes()]);
         // A folder in which no marker can be while it is in the same state.
         let plain = Key::named("plain folder", &state.to_le_bytes());
         if self.cache.parsed::<()>(plain).is_some() {

@@ -70,6 +70,9 @@ impl Bytes for SliceOf<'_> {
     }
 }
 
+/// A chunk, and its records in the file for one that is not compressed.
+type Held<'a> = (Chunk, InFile<'a>);
+
 /// A message: its row, and its place and bytes or why it cannot be read.
 pub(super) struct Message<'a> {
     pub(super) row: u64,
