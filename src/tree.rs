@@ -104,8 +104,8 @@ pub struct Child<'a> {
 
 /// An opened container.
 ///
-/// The methods with a default are capabilities that a format may have: parts, tables, rows, attributes, links, episodes,
-/// a timeline. Commands, pages, the index and Python ask for them and for nothing else.
+/// The methods with a default are capabilities that a format may have: parts, tables, rows, attributes, links,
+/// episodes, a timeline. Commands, pages, the index and Python ask for them and for nothing else.
 pub trait Container: Any + Send + Sync {
     /// Returns the child of a folder by that name, even a hidden one.
     ///
@@ -170,14 +170,14 @@ pub trait Container: Any + Send + Sync {
         Ok(None)
     }
 
-    /// Returns whether its folders are groups that the format has: each holds groups and arrays, and lists of all arrays
-    /// say less.
+    /// Returns whether the format has groups, which its folders show. A tree of groups and arrays then tells more than
+    /// a list of all arrays.
     fn has_groups(&self) -> bool {
         false
     }
 
     /// Returns the attributes of a group or an array with their types: for the same nodes as [`Self::attributes`], and
-    /// for whatever shows an array that is no `.npy` file. What is kept of them is reserved from `memory`.
+    /// for nodes that show an array without a `.npy` file. Their memory is reserved from `memory`.
     ///
     /// # Errors
     /// As [`Self::lookup`].
@@ -240,8 +240,8 @@ pub trait Container: Any + Send + Sync {
     fn array(&self, reader: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault>;
 
     /// Returns the description of the stored item that a file shows; for an array at least dtype and shape. It reads no
-    /// more of the container than a look-up of the file. Rows of varying length that are shown as a folder alone have it
-    /// for that folder. `None` for all other folders, and for files that show no stored item.
+    /// more of the container than a look-up of the file. Rows of varying length that are shown as a folder alone have
+    /// it for that folder. `None` for all other folders, and for files that show no stored item.
     ///
     /// # Errors
     /// As [`Self::lookup`].
@@ -266,8 +266,8 @@ pub trait Container: Any + Send + Sync {
         Ok(None)
     }
 
-    /// Returns what is wrong that reading the files does not show: other files that this container needs are read whole,
-    /// and checksums of many parts together are compared. For `shardfs verify`.
+    /// Returns what is wrong that reading the files does not show: other files that this container needs are read
+    /// whole, and checksums of many parts together are compared. For `shardfs verify`.
     ///
     /// # Errors
     /// As [`Self::lookup`].

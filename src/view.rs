@@ -574,7 +574,7 @@ impl ReadContext {
             }
             Data::Stored(range) => {
                 let length = range.end - range.start;
-                // A small array is read whole almost always. A far store then gets one request for all of it.
+                // A small array is almost always read whole, so a remote store gets one request for all of it.
                 if self.wait == Wait::Always && length <= limits::PIECE as u64 && (out.len() as u64) < length {
                     self.source.prefetch(std::slice::from_ref(range));
                 }

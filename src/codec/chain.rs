@@ -73,7 +73,7 @@ impl Chain {
         &self.filters
     }
 
-    /// Returns whether a checksum, perhaps one that a filter's own format has, shows damage of stored or decoded bytes.
+    /// Returns whether a checksum shows damage of stored or decoded bytes. The formats of some filters have one.
     pub fn is_checked(&self) -> bool {
         let has_own =
             |filter: &Filter| matches!(filter, Filter::Gzip | Filter::Zlib | Filter::Bzip2 | Filter::Bzip2Stream);

@@ -104,7 +104,7 @@ impl Attached {
         self.documents.get(&node).copied()
     }
 
-    /// Returns the attributes of a node, if it has some.
+    /// Returns the attributes of a node, if it has any.
     pub fn values_of(&self, node: NodeIndex) -> Option<&Attributes> {
         self.owners.get(*self.numbers.get(&node)? as usize).map(|owner| &owner.attributes)
     }

@@ -22,7 +22,7 @@ use crate::{
 /// columns uses this tag for anything else.
 const PAGES: Tag = Tag::Own(255);
 
-/// Tag of the places of pages: by the file's number, and row group and column.
+/// Tag of the places of pages in the cache: by the file's number, row group and column.
 const WALKED: Tag = Tag::Parsed(255);
 
 /// One file.
@@ -120,8 +120,8 @@ pub(super) type Each<'a> = dyn FnMut(u64, Option<(&Page, usize)>) -> Result<(), 
 pub(super) type Visit<'a> = dyn FnMut(Range<u64>, Result<Part<'_>, Fault>) -> Result<(), Fault> + 'a;
 
 impl Columns {
-    /// Reads the footer of a file, and returns the memory that it takes. `name` is the file's name in messages. `number`
-    /// must differ from that of all other files of the container.
+    /// Reads the footer of a file, and returns the memory that it takes. `name` is the file's name in messages.
+    /// `number` must differ from that of all other files of the container.
     ///
     /// # Errors
     /// [`Fault`] if it cannot be read. The reason of damage is plain text.

@@ -15,15 +15,14 @@ pub trait Episodes {
     /// [`Fault`] if the answer needs bytes that cannot be read.
     fn count(&self, reader: &ReadContext) -> Result<u64, Fault>;
 
-    /// Returns the frames of all episodes, and whether they were counted; otherwise the file just claims them. `None` if
-    /// they are known only after each episode was read.
+    /// Returns the number of frames of all episodes, and whether it was counted. Otherwise it is only what the file
+    /// states. Returns `None` if each episode would have to be read for it.
     ///
     /// # Errors
     /// As [`Self::count`].
     fn frames(&self, reader: &ReadContext) -> Result<Option<(u64, bool)>, Fault>;
 
-    /// Returns of how many episodes at most a summary or a page should ask for what is known of each: few if each is
-    /// read whole for that.
+    /// Returns the most episodes that a summary or a page should describe: few if each is read whole for that.
     fn summarised(&self) -> u64 {
         1000
     }

@@ -115,8 +115,8 @@ pub(super) fn threads(reader: &ReadContext) -> usize {
     }
 }
 
-/// Fills a part of an array of frames of `size` bytes, on up to `threads` threads. `fill` gets the number of a frame, the
-/// part of it that is wanted, and where that belongs. Of several failures the first in order is reported.
+/// Fills a part of an array of frames of `size` bytes, on up to `threads` threads. `fill` gets the number of a frame,
+/// the wanted part of it, and the output for that part. If several frames fail, the first one is reported.
 pub(super) fn each_frame(
     threads: usize,
     size: u64,

@@ -63,7 +63,7 @@ const RAW: &str = ".raw";
 const ROWS: u64 = 1_000_000;
 const ROWS_A_BYTE: u64 = 64;
 
-/// What shows an object that may have attributes.
+/// A node that shows an object with attributes.
 const HAVE_ATTRIBUTES: [Part; 6] = [Part::Group, Part::Array, Part::Lines, Part::Text, Part::Stored, Part::Folder];
 
 /// Most notices that wait to be reported.

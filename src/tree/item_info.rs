@@ -10,13 +10,13 @@ use crate::{format::ElementType, view::Array};
 pub struct ItemInfo {
     /// The type of the elements.
     pub dtype: Option<ElementType>,
-    /// The name of its type as the format has it, where no type of arrays says as much.
+    /// The format's name of its type, if no type of arrays is as precise.
     pub stored_type: Option<&'static str>,
     /// Elements along each axis, the outermost first.
     pub shape: Option<Vec<u64>>,
     /// The codec that it is stored with.
     pub codec: Option<Cow<'static, str>>,
-    /// The shape of its chunks, if it is stored in such.
+    /// The shape of its chunks, if it is stored in chunks.
     pub chunks: Option<Vec<u64>>,
     /// Bytes that it takes in the container.
     pub stored_size: Option<u64>,

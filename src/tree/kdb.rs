@@ -120,7 +120,7 @@ const META: Tag = Tag::Parsed(1);
 pub(super) struct Kdb {
     header: Header,
     warnings: Vec<String>,
-    /// Index entries that were read last. Looking up a file and reading it first need the same ones.
+    /// The most recently read index entries. Looking up a file and its first read need the same ones.
     entries: Mutex<Vec<Episode>>,
     new_warnings: Mutex<Vec<Notice>>,
     has_warnings: AtomicBool,

@@ -132,8 +132,8 @@ pub(super) fn with_memory<'a, T>(
 /// A file that a container shows parts of, or why it cannot be used.
 pub(super) type Opened<T> = Result<Arc<T>, Arc<str>>;
 
-/// Returns what `open` made of another file of the container, which is opened once while it is in use. It keeps the file
-/// open.
+/// Returns the result of `open` for another file of the container. The result keeps the file open, and is made only
+/// once while it is in use.
 ///
 /// # Errors
 /// Those of `open`, and `WouldBlock` for a caller that does not wait.

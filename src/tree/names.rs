@@ -40,7 +40,8 @@ pub fn has_suffix(name: &str) -> bool {
     SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
 }
 
-/// Returns the stored name that a part of a path stands for, unless that part is cut or numbered. Its suffix is none.
+/// Returns the stored name that a part of a path means, unless the part is shortened or numbered. The part must have no
+/// suffix.
 pub fn stored(part: &str) -> Vec<u8> {
     if part == "%empty" {
         return Vec::new();

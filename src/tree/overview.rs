@@ -37,7 +37,7 @@ pub enum Contents {
     Episodes {
         /// How many.
         count: u64,
-        /// What `container.json` says of the whole container beside the episodes.
+        /// The keys of `container.json` for the whole container, without the episodes.
         front: Map<String, Value>,
     },
     /// Messages of many topics, each with its time.

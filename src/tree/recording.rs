@@ -45,7 +45,7 @@ use pictures::Kind;
 /// Most bytes that a topic may weigh if its decoded files are listed.
 const LIGHT: u64 = 64 << 20;
 
-/// Tag of the names of a topic's files in the cache, by its folder.
+/// Tag in the cache of the names of a topic's files, by its folder.
 const FILES: Tag = Tag::Parsed(0);
 
 /// Names of folders that are reserved below `topics`.

@@ -132,7 +132,7 @@ fn number_of(split: u32, record: u64) -> u64 {
     u64::from(split) << 40 | record
 }
 
-/// Returns the key of a record that was looked into.
+/// Returns the key in the cache of a record's files.
 fn record_key(reader: &ReadContext, split: u32, record: u64) -> Key {
     Key::new(reader.container, Tag::Parsed(1), number_of(split, record), 0)
 }

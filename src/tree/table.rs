@@ -141,7 +141,7 @@ pub(super) trait Content: Send + Sync + 'static {
         None
     }
 
-    /// Returns whether a file holds the values of rows of varying length, whose folder is all that shows them.
+    /// Returns whether a file has the values of rows of varying length that only a folder shows.
     fn are_rows(&self, file: Self::File) -> bool {
         let _ = file;
         false
@@ -266,7 +266,7 @@ impl<C: Content> Table<C> {
         }
     }
 
-    /// Returns the file of the values of the rows that a folder shows, if it shows such.
+    /// Returns the file of values, if a folder shows rows of varying length.
     fn rows_in(&self, folder: paths::NodeIndex) -> Option<(paths::NodeIndex, C::File)> {
         let Kind::Folder = self.paths.kind(folder)? else { return None };
         let values = self.paths.lookup(folder, "values.npy")?;

@@ -771,7 +771,7 @@ impl Content for Zarr {
                 self.get(number).map(|item| self.info(item))
             }
             File::Rows(number, Form::TextLines) => self.get(number).map(|item| self.info(item)),
-            // A single text, or the bytes of many.
+            // A single text, or the bytes of several texts.
             File::Rows(number, Form::Joined) if self.get(number).is_some_and(|item| item.shape().is_empty()) => {
                 self.get(number).map(|item| self.info(item))
             }

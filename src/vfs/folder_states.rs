@@ -77,8 +77,8 @@ impl FolderStates {
         Arc::new(Self { store, state: Mutex::new(state) })
     }
 
-    /// Returns the number of the folder's state. Checks the files first if that is due; returns `None` then if the caller
-    /// does not wait.
+    /// Returns the number of the folder's state. Checks the files first if that is due; returns `None` if the caller
+    /// would have to wait for that.
     pub(super) fn generation(&self, folder: &Path, wait: Wait) -> Option<u64> {
         if wait == Wait::Never {
             let mut state = self.state.lock();

@@ -55,7 +55,7 @@ pub fn line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Writes bytes as [`Document`] does, and nothing between values.
+/// Writes bytes unchanged as [`Document`] does, without white space between values.
 struct Line;
 
 impl Formatter for Line {

@@ -147,7 +147,7 @@ impl Links {
         (0..self.len()).filter_map(|number| self.get(number))
     }
 
-    /// Returns the addresses of the objects that those links of a range lead to which are hard links.
+    /// Returns the addresses of the targets of all hard links in a range.
     pub fn objects(&self, numbers: Range<usize>) -> impl Iterator<Item = Place> {
         let entries = self.entries.get(numbers.start..numbers.end.min(self.len())).unwrap_or_default();
         entries.iter().filter(|entry| matches!(entry.kind, Kind::Hard)).map(|entry| entry.value)

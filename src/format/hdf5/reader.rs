@@ -11,7 +11,8 @@ use crate::{
 /// Structures of up to this many bytes are read without reserving memory.
 const SMALL: u64 = 16 << 10;
 
-/// Bytes between two structures from which a far store gets a request for each. A request takes as long as they do.
+/// Largest gap in bytes between two structures that one request to a remote store reads together. Reading this gap
+/// takes as long as another request.
 const APART: u64 = 256 << 10;
 
 /// A place in a file as its structures name it: an offset from the signature, in bytes.
@@ -86,8 +87,8 @@ impl<'a> Reader<'a> {
         self.read(at, most.min(left).max(1))
     }
 
-    /// Announces that structures at these places will be read soon, each of up to `length` bytes, so that a far store
-    /// can fetch them at once.
+    /// Announces that structures at these places will be read soon, each of up to `length` bytes, so that a remote
+    /// store can fetch them at once.
     pub fn expect(&self, places: impl IntoIterator<Item = Place>, length: u64) {
         let mut starts: Vec<u64> = places.into_iter().map(|at| self.place(at)).collect();
         starts.sort_unstable();

@@ -144,7 +144,7 @@ impl Hdf5 {
         Ok(View::shared(Store::keep_document(context, place.0, document.with_room(room))))
     }
 
-    /// Returns attributes as they are shown. Those that cannot be read are noted.
+    /// Returns attributes as they are shown. Reports those that cannot be read.
     fn shown_attributes(
         &self,
         context: &ReadContext,

@@ -25,14 +25,14 @@ use crate::{
     wanted,
 };
 
-/// Tags of other files that are open, by their paths, and of those that are HDF5 files.
+/// Tags in the cache of other open files, by their paths, and of other open HDF5 files.
 const FILE: Tag = Tag::Parsed(9);
 const STORE: Tag = Tag::Parsed(10);
 
-/// Bytes of memory that an open file takes, about.
+/// About the bytes of memory that an open file takes.
 const OPEN_MEMORY: u64 = 1024;
 
-/// Tells the files of one open container from those of others.
+/// Distinguishes the files of one open container from those of others.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Most virtual datasets and most links on the way to an element.

@@ -47,7 +47,7 @@ pub(super) struct Piece {
 /// The item of a link that leads to an ancestor or nowhere.
 pub(super) const WHOLE: u64 = 255;
 
-/// Links of a group whose objects are announced before the first of them is read.
+/// Number of links of a group whose objects are announced before the first of them is read.
 const AHEAD: usize = 256;
 
 /// Suffixes of files. If one ends in another, the longer one comes first.

@@ -1,5 +1,5 @@
-//! Keeps what was read of a file in the cache: objects, links and chunks by their addresses. What is evicted is read
-//! again when it is needed.
+//! Keeps what was read of a file in the cache: objects, links and chunks by their addresses. Evicted entries are read
+//! again when they are needed.
 
 use std::{
     cell::Cell,
@@ -31,13 +31,13 @@ use crate::{
     view::{Fault, ReadContext, grid::Grid},
 };
 
-/// Next number of a file, and of a grid of another file than a container's own.
+/// Next number of a file, and of a grid of another file than the container's own.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The numbers of grids of other files begin here. Those of the container's own file are addresses.
+/// The first number of grids of other files. Those of the container's own file are addresses.
 const OTHERS: u64 = 1 << 63;
 
-/// Tags of what is kept of files, by the file's number and an address.
+/// Tags in the cache of what is kept of files, by the file's number and an address.
 const OBJECT: Tag = Tag::Parsed(0);
 const LINKS: Tag = Tag::Parsed(1);
 const CHUNKS: Tag = Tag::Parsed(2);
@@ -51,7 +51,7 @@ const HIDDEN_GRID: Tag = Tag::Parsed(8);
 /// Tag of documents, by their places.
 const DOCUMENT: Tag = Tag::Own(0);
 
-/// Bytes of memory that a chunked array takes, about.
+/// About the bytes of memory that an array in chunks takes.
 const GRID_MEMORY: u64 = 2048;
 
 /// Something that was read, or why it cannot be read.
@@ -83,9 +83,9 @@ pub(super) struct Described {
 /// What was read of a file.
 pub(super) struct Store {
     pub(super) superblock: Superblock,
-    /// Names it in the cache.
+    /// The file's number in the cache.
     number: u64,
-    /// The other files of the container, and the folder of this one below the container's.
+    /// The other files of the container, and the folder of this file below the container's folder.
     pub(super) outside: Arc<Outside>,
     pub(super) folder: Box<str>,
     /// Whether it is the container's own file.
@@ -201,7 +201,7 @@ impl Store {
         Key::new(context.container, tag, self.number, at)
     }
 
-    /// Returns what is at an address, read if it is not known. `usage` is the memory that it takes.
+    /// Returns what is at an address. Reads it unless the cache has it. `usage` returns its bytes of memory.
     fn held<T: Send + Sync + 'static>(
         &self,
         context: &ReadContext,
@@ -330,8 +330,8 @@ impl Store {
         if self.is_own { at } else { OTHERS | NEXT.fetch_add(1, Relaxed) }
     }
 
-    /// Returns the array of the dataset in chunks at an address. All readers share one, because it remembers how it was
-    /// read. Arrays that virtual datasets take elements from are not those that are shown.
+    /// Returns the array of the dataset in chunks at an address. All readers share it, because it remembers how it was
+    /// read. Virtual datasets take elements from a separate array.
     pub(super) fn grid(
         &self,
         context: &ReadContext,

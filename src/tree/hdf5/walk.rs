@@ -17,7 +17,7 @@ use crate::{
 /// Most links that it follows.
 const LINKS: usize = 1_000_000;
 
-/// Links of a group whose objects are announced before the first of them is read.
+/// Number of links of a group whose objects are announced before the first of them is read.
 const AHEAD: usize = 1024;
 
 /// Most groups on the way from the root.

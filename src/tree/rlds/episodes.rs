@@ -1,5 +1,5 @@
-//! Episodes of a data set for `info`, the pages and Python. Their positions count through all splits, in the order of
-//! `dataset_info.json`. All that is known of one, its steps too, is in its record, which is read for that.
+//! The episodes of a data set for `info`, the web pages and Python. Their positions count through all splits, in the
+//! order of `dataset_info.json`. To describe an episode, or count its steps, its whole record is read.
 
 use std::{ops::Range, sync::Arc};
 
@@ -17,9 +17,9 @@ use crate::{
 const SUMMARISED: u64 = 10;
 /// Most bytes of an instruction.
 const TEXT: u64 = 4096;
-/// Names of texts that say what the robot is told to do.
+/// Names of texts with the instruction to the robot.
 const INSTRUCTIONS: [&str; 2] = ["language_instruction", "natural_language_instruction"];
-/// Leaves that most data sets have: what the robot measures of itself, and what it is told to do.
+/// Leaves that most data sets have: the state of the robot, and the commands to it.
 const STATES: [&str; 2] = ["observation/state", "observation/proprio"];
 const ACTION: &str = "action";
 
@@ -37,7 +37,7 @@ impl Rlds {
         if let Shape::Set { features, .. } = &self.shape { &features.leaves } else { &[] }
     }
 
-    /// Returns how many there are.
+    /// Returns the number of episodes.
     pub(super) fn total(&self) -> u64 {
         self.splits().iter().map(Split::records).sum()
     }
@@ -60,7 +60,7 @@ impl Rlds {
         first..first + before.next().unwrap_or(0)
     }
 
-    /// Returns the split of a name of a folder, and what follows it in a path.
+    /// Returns the split at the beginning of a path, and the rest of the path.
     fn split<'p>(&self, path: &'p str) -> Option<(u32, &'p str)> {
         let (name, rest) = path.split_once('/').unwrap_or((path, ""));
         let found = (0..self.splits().len() as u32).find(|split| self.split_name(*split) == name);
@@ -82,7 +82,7 @@ impl Rlds {
         found.next().and_then(Leaf::elements)
     }
 
-    /// Returns what the robot was told to do, if an episode has one instruction for all steps.
+    /// Returns the instruction to the robot, if an episode has one for all steps.
     fn instruction(&self, reader: &ReadContext, record: &Record) -> Result<String, Fault> {
         let is_text = |leaf: &&Leaf| matches!(leaf.kind, LeafKind::Text);
         let is_named = |leaf: &&Leaf| INSTRUCTIONS.contains(&leaf.shown().rsplit('/').next().unwrap_or_default());

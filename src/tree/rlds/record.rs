@@ -49,7 +49,7 @@ pub(super) struct Record {
     pub(super) columns: Vec<Candidate>,
     /// Number of steps.
     pub(super) steps: u64,
-    /// Whether it is shown whole, because it has no features that can be read.
+    /// Whether it is shown as one file, because it has no features that can be read.
     pub(super) is_whole: bool,
     /// The problems that were found.
     pub(super) notes: Vec<String>,

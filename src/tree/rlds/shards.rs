@@ -34,7 +34,7 @@ impl std::fmt::Debug for Shard {
     }
 }
 
-/// Tag of open files in the cache, by their numbers.
+/// Tag in the cache of open files, by their numbers.
 const SHARD: Tag = Tag::Parsed(0);
 
 /// Returns the container's own file.

@@ -35,14 +35,15 @@ pub(super) const TEXTS: Tag = Tag::Own(3);
 /// Most levels of shards.
 const LEVELS: u64 = 4;
 
-/// Tag of the sizes of files of chunks: by array, and the place of the first of [`TOGETHER`] chunks.
+/// Tag in the cache of the sizes of files of chunks: by array, and the place of the first of [`TOGETHER`] chunks.
 const SIZES: Tag = Tag::Parsed(0);
 const TOGETHER: u64 = 64;
 
-/// Sizes of the files of some chunks, by the chunks' numbers; `None` for what is not there.
+/// Sizes of the files of some chunks, by the chunks' numbers; `None` if there is no file.
 type Sizes = HashMap<u64, Option<u64>>;
 
-/// Tag of files of shards while chunks in them are read, so that each is opened once for all of these: by array and shard.
+/// Tag in the cache of files of shards, by array and shard. While chunks in a shard are read, its file is opened only
+/// once.
 const SHARDS: Tag = Tag::Parsed(1);
 
 /// What all arrays of a container share.
@@ -150,7 +151,7 @@ impl Stored {
         if self.path.is_empty() { key } else { format!("{}/{key}", self.path) }
     }
 
-    /// Returns the file of a shard that others read, or else this one.
+    /// Returns the file of a shard that others are reading, or this one if there is none.
     fn shared(&self, reader: &ReadContext, number: u64, file: Arc<dyn Source>) -> Arc<dyn Source> {
         let key = Key::new(reader.container, SHARDS, self.number, number);
         let shard = reader.cache.parsed_default::<Mutex<Option<Weak<dyn Source>>>>(key, 0);
@@ -164,13 +165,13 @@ impl Stored {
         file
     }
 
-    /// Returns the known sizes of files of chunks that are numbered about like this one.
+    /// Returns the known sizes of files of chunks whose numbers are near this one.
     fn sizes(&self, reader: &ReadContext, number: u64) -> Arc<Mutex<Sizes>> {
         let key = Key::new(reader.container, SIZES, self.number, number / TOGETHER);
         reader.cache.parsed_default(key, TOGETHER * 64)
     }
 
-    /// Returns where the file or member of a stored chunk is, by its place in the grid of these.
+    /// Returns where the file or member of a stored chunk is, by its place in the grid of stored chunks.
     pub(super) fn outer(&self, reader: &ReadContext, at: &[u64]) -> Result<Option<Place>, Fault> {
         let number = linear(at.iter().copied(), counts(&self.shape, &self.keys.chunk));
         let known = self.sizes(reader, number).lock().get(&number).copied();
@@ -237,7 +238,7 @@ impl Stored {
             };
             range = Some(from + offset..from + until);
             if level == 0 {
-                // The size of the file, for reading it.
+                // The end of the range is the size of the file, which reading it needs.
                 let number = linear(outer.iter().copied(), counts(&self.shape, &self.keys.chunk));
                 if self.files.store.zip().is_none() {
                     self.sizes(reader, number).lock().insert(number, Some(end));

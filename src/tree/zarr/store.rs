@@ -103,7 +103,7 @@ impl Source for Lazy {
     }
 
     fn prefetch(&self, ranges: &[Range<u64>]) {
-        // Files of this machine are opened when they are read, and nothing of them is fetched ahead.
+        // Local files are opened when they are read. Nothing is fetched ahead.
         if self.files.opened_at_once() > 1
             && let Ok(file) = self.open()
         {

@@ -1,5 +1,5 @@
-//! Everything between the values: headers of pages, and the footer, in thrift's compact protocol. Numbers of fields and
-//! of values of enumerations are those of parquet.thrift.
+//! Writes headers of pages and the footer, in Thrift's compact protocol. The numbers of fields and of enumeration
+//! values are those of parquet.thrift.
 
 /// Types of fields and of elements of lists.
 const TRUE: u8 = 1;
@@ -39,7 +39,7 @@ pub(super) enum Repetition {
     Repeated = 2,
 }
 
-/// What stored values stand for.
+/// The meaning of stored values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Logical {
     Text,
@@ -56,7 +56,8 @@ pub(super) enum Logical {
 }
 
 impl Logical {
-    /// Returns the legacy type that says the same. None can say that a time has no zone, and none has nanoseconds.
+    /// Returns the legacy type with the same meaning. Legacy types can express neither times without a zone nor
+    /// nanoseconds.
     fn converted(self) -> Option<i32> {
         match self {
             Self::Text => Some(0),
@@ -219,7 +220,7 @@ fn list(out: &mut Vec<u8>, kind: u8, count: usize) -> &mut Vec<u8> {
     out
 }
 
-/// Returns what is the same in all chunks of a column: the first fields of its `ColumnMetaData`.
+/// Returns the first fields of `ColumnMetaData`, which are the same in all chunks of a column.
 pub(super) fn chunk_front(physical: Type, encodings: &[Encoding], path: &[&str]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut meta = Struct::new(&mut out);
@@ -299,7 +300,7 @@ pub(super) fn footer_back(out: &mut Vec<u8>, about: &[(&str, &str)], columns: us
     // Without an order, readers ignore smallest and largest values.
     let listed = footer.list(7, STRUCT, columns);
     for _ in 0..columns {
-        // That of its type.
+        // The order of the column's own type.
         let mut order = Struct::new(listed);
         order.within(1).end();
         order.end();
@@ -313,7 +314,7 @@ pub(super) fn page_header(values: u64, size: u64, encoding: Encoding) -> Vec<u8>
         // The layout keeps pages below 2^31 bytes and 2^31 values.
         page.i32(1, values as i32);
         page.i32(2, encoding as i32);
-        // Levels of definition and of repetition.
+        // The encodings of definition and repetition levels.
         page.i32(3, Encoding::Rle as i32);
         page.i32(4, Encoding::Rle as i32);
     })
@@ -327,7 +328,7 @@ pub(super) fn dictionary_header(values: u64, size: u64) -> Vec<u8> {
     })
 }
 
-/// Writes a `PageHeader` of a type, whose own fields are in a field of this number.
+/// Writes a `PageHeader` of a type. The type's own fields are in the field with this number.
 fn header(size: u64, kind: i32, number: u8, fill: impl FnOnce(&mut Struct<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     let mut header = Struct::new(&mut out);
