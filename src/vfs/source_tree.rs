@@ -9,7 +9,6 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::Mutex;
 
 use super::{
     Error, FileKind, Node,
