@@ -478,7 +478,18 @@ pub fn filtered() -> Vec<Vec<u8>> {
     // A stream in one block that is not split, of lz4 and shuffled.
     let stream = [&20u32.to_le_bytes()[..], &(lz4.len() as u32).to_le_bytes(), &lz4].concat();
     let head = [[2, 1, 0x31, 4], size, size, (16 + stream.len() as u32).to_le_bytes()].concat();
+    // The same as a chunk of Blosc 2, with differences in front.
+    let long = [
+        &[5, 1, 0x3d, 4][..],
+        &size,
+        &size,
+        &(32 + stream.len() as u32).to_le_bytes(),
+        &[3, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        &36u32.to_le_bytes(),
+        &stream[4..],
+    ];
     vec![
+        seed(&[[11, 0]], &long.concat()),
         seed(&[[2, 0]], &gzip),
         seed(&[[12, 3], [3, 0]], &zstd),
         seed(&[[5, 0]], &lz4),

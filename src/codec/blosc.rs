@@ -1,7 +1,8 @@
-//! Blosc 1 buffers.
+//! Buffers of Blosc 1, and chunks of Blosc 2.
 //!
 //! A header of 16 bytes, then blocks that are decoded independently. A block has one stream, or one for each byte of an
-//! element.
+//! element. A chunk of Blosc 2 has a header of 32 bytes, which names the filters of its blocks and may say that all
+//! elements are equal; a stream may be a run of one byte.
 
 use super::{Codec, DecodeError, Filter, lz77, memory, shuffle};
 
@@ -11,7 +12,15 @@ const HEAD: usize = 16;
 const SHUFFLED: u8 = 1;
 const COPIED: u8 = 2;
 const BIT_SHUFFLED: u8 = 4;
+const DELTA: u8 = 8;
 const NOT_SPLIT: u8 = 16;
+
+/// Bytes of the header of a chunk of Blosc 2, which has both flags of shuffling.
+const LONG_HEAD: usize = 32;
+const LONG: u8 = SHUFFLED | BIT_SHUFFLED;
+
+/// Filters of a chunk of Blosc 2, in the order in which they were applied.
+const FILTERS: usize = 6;
 
 /// Blocks are not split if an element has more bytes or if the block has fewer elements.
 const MOST_SPLIT: usize = 16;
@@ -23,6 +32,7 @@ fn bad(reason: impl ToString) -> DecodeError {
 
 /// The header of a buffer.
 struct Head {
+    version: u8,
     flags: u8,
     /// Bytes of an element.
     width: usize,
@@ -32,6 +42,32 @@ struct Head {
     block: usize,
     /// Bytes of the buffer.
     stored: usize,
+    /// Bytes of the head.
+    head: usize,
+    /// What is undone of each block, in order.
+    steps: Vec<Step>,
+    /// What all elements are, if nothing is stored of them.
+    special: Special,
+}
+
+/// What is done to the bytes of a decoded block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Shuffle,
+    BitShuffle,
+    /// Bits of the first block are taken out of the others, and of each of its elements out of the next one.
+    Delta,
+}
+
+/// Elements that are not stored one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Special {
+    None,
+    Zeros,
+    /// Floats of 4 or 8 bytes that are no number.
+    Nan,
+    /// One value, which stands behind the head.
+    Value,
 }
 
 impl Head {
@@ -40,16 +76,90 @@ impl Head {
             return Err(bad("it is shorter than its head"));
         };
         let [size, block, length] = [0, 4, 8].map(|at| little(sizes, at).unwrap_or_default());
-        if !matches!(version, 1 | 2) {
-            return Err(bad(format!("version {version} is not known")));
+        let is_long = flags & LONG == LONG;
+        let is_known = if is_long { matches!(version, 3..=5) } else { matches!(version, 1..=5) };
+        if !is_known || !is_long && flags & DELTA != 0 {
+            return Err(bad(format!("version {version} with flags {flags:#x} is not known")));
         }
-        if flags & 8 != 0 {
-            return Err(bad("it is of Blosc 2"));
-        }
-        if length < HEAD || length > stored.len() {
+        let head = if is_long { LONG_HEAD } else { HEAD };
+        if length < head || length > stored.len() {
             return Err(bad(format!("it says that it has {length} bytes, and has {}", stored.len())));
         }
-        Ok(Self { flags, width: width.into(), size, block, stored: length })
+        let width = usize::from(width);
+        let (steps, special) = match stored.get(HEAD..LONG_HEAD) {
+            Some(more) if is_long => long_head(more, width)?,
+            // The library does not shuffle bytes of elements of one.
+            _ if flags & SHUFFLED != 0 && width > 1 => (vec![Step::Shuffle], Special::None),
+            _ if flags & BIT_SHUFFLED != 0 => (vec![Step::BitShuffle], Special::None),
+            _ => (Vec::new(), Special::None),
+        };
+        Ok(Self { version, flags, width, size, block, stored: length, head, steps, special })
+    }
+}
+
+/// Returns what the second half of a head of Blosc 2 says: what is to be undone, in this order, and special elements.
+fn long_head(more: &[u8], width: usize) -> Result<(Vec<Step>, Special), DecodeError> {
+    let mut steps = Vec::new();
+    for filter in more.iter().take(FILTERS).rev() {
+        match filter {
+            0 => {}
+            1 if width > 1 => steps.push(Step::Shuffle),
+            1 => {}
+            2 => steps.push(Step::BitShuffle),
+            3 => steps.push(Step::Delta),
+            // Bits were set to 0 before.
+            4 => {}
+            other => return Err(bad(format!("filter {other} is not known"))),
+        }
+    }
+    let flags = more.last().copied().unwrap_or_default();
+    if flags & 1 != 0 {
+        return Err(bad("blocks with a dictionary are not known"));
+    }
+    let special = match flags >> 4 & 7 {
+        0 => Special::None,
+        // Bytes that were never set may be any; they are shown as zeros.
+        1 | 4 => Special::Zeros,
+        2 => Special::Nan,
+        3 => Special::Value,
+        other => return Err(bad(format!("special elements of kind {other} are not known"))),
+    };
+    Ok((steps, special))
+}
+
+/// Fills `out` with special elements. Returns whether there are any.
+fn fill_special(head: &Head, stored: &[u8], out: &mut [u8]) -> Result<bool, DecodeError> {
+    let element: &[u8] = match (head.special, head.width) {
+        (Special::None, _) => return Ok(false),
+        (Special::Zeros, _) => &[0],
+        (Special::Nan, 4) => &f32::NAN.to_le_bytes(),
+        (Special::Nan, 8) => &f64::NAN.to_le_bytes(),
+        (Special::Nan, width) => return Err(bad(format!("elements of {width} bytes that are no numbers"))),
+        (Special::Value, width) => {
+            let value = stored.get(head.head..).and_then(|value| value.get(..width));
+            value.filter(|value| !value.is_empty()).ok_or_else(|| bad("it ends in its value"))?
+        }
+    };
+    for place in out.chunks_mut(element.len()) {
+        place.copy_from_slice(&element[..place.len()]);
+    }
+    Ok(true)
+}
+
+/// Undoes the difference of a block to the first one, which is `first` and decoded; `None` for the first one itself.
+fn undo_delta(width: usize, first: Option<&[u8]>, out: &mut [u8]) {
+    match first {
+        Some(first) => out.iter_mut().zip(first).for_each(|(byte, first)| *byte ^= first),
+        None => {
+            let unit = match width {
+                1 | 2 | 4 | 8 => width,
+                width if width.is_multiple_of(8) => 8,
+                _ => 1,
+            };
+            for at in unit..out.len() / unit * unit {
+                out[at] ^= out[at - unit];
+            }
+        }
     }
 }
 
@@ -78,8 +188,12 @@ pub(super) fn decode_front(stored: &[u8], size: u64, out: &mut [u8]) -> Result<(
         return Err(DecodeError::Size { got: head.size as u64, size });
     }
     let stored = &stored[..head.stored];
+    if fill_special(&head, stored, out)? {
+        return Ok(());
+    }
     if head.flags & COPIED != 0 {
-        let bytes = stored.get(HEAD..HEAD + head.size).ok_or_else(|| bad("it ends early"))?;
+        let bytes = stored.get(head.head..).and_then(|bytes| bytes.get(..head.size));
+        let bytes = bytes.ok_or_else(|| bad("it ends early"))?;
         out.copy_from_slice(&bytes[..out.len()]);
         return Ok(());
     }
@@ -90,17 +204,18 @@ pub(super) fn decode_front(stored: &[u8], size: u64, out: &mut [u8]) -> Result<(
         return Err(bad("blocks or elements have no bytes"));
     }
     let blocks = head.size.div_ceil(head.block);
-    let first = blocks.checked_mul(4).and_then(|size| size.checked_add(HEAD)).filter(|first| *first <= stored.len());
+    let first =
+        blocks.checked_mul(4).and_then(|size| size.checked_add(head.head)).filter(|first| *first <= stored.len());
     let first = first.ok_or_else(|| bad("it ends in the offsets of its blocks"))?;
-    let is_shuffled = head.width > 1 && head.flags & SHUFFLED != 0 || head.flags & BIT_SHUFFLED != 0;
     let largest = head.block.min(head.size) as u64;
     // Checked before memory is taken for a whole block when only a part is wanted.
     let most = Filter::Blosc.max_size(stored.len() as u64);
     if largest > most {
         return Err(DecodeError::Impossible { codec: "blosc", stored: stored.len() as u64, size: largest });
     }
-    let mut shuffled = if is_shuffled { memory(largest)? } else { Vec::new() };
+    let mut shuffled = if head.steps.iter().any(|step| *step != Step::Delta) { memory(largest)? } else { Vec::new() };
     let mut whole = Vec::new();
+    let mut reference: Option<&[u8]> = None;
     for (number, wanted) in out.chunks_mut(head.block).enumerate() {
         // The last one may be wanted in part.
         let length = head.block.min(head.size - number * head.block);
@@ -109,22 +224,35 @@ pub(super) fn decode_front(stored: &[u8], size: u64, out: &mut [u8]) -> Result<(
         }
         let is_part = wanted.len() < length;
         let out = if is_part { &mut *whole } else { &mut *wanted };
-        let at = little(stored, HEAD + 4 * number).filter(|at| *at >= first);
+        let at = little(stored, head.head + 4 * number).filter(|at| *at >= first);
         let from = at.and_then(|at| stored.get(at..)).ok_or_else(|| bad("a block stands outside"))?;
-        if is_shuffled {
-            let shuffled = &mut shuffled[..out.len()];
-            decode_block(&head, from, shuffled)?;
-            match head.flags & BIT_SHUFFLED != 0 {
-                // The library does not shuffle a block whose number of elements is not a multiple of 8.
-                true if out.len() / head.width % 8 != 0 => out.copy_from_slice(shuffled),
-                true => shuffle::unshuffle_bits(head.width, shuffled, out),
-                false => shuffle::unshuffle(head.width, shuffled, out),
-            }
-        } else {
+        // Before version 3, the library did not shuffle bits of a block whose number of elements is not a multiple of 8.
+        let is_whole = head.version > 2 || (out.len() / head.width).is_multiple_of(8);
+        let mut steps = head.steps.iter().filter(|step| **step != Step::BitShuffle || is_whole).peekable();
+        if steps.peek().is_none_or(|step| **step == Step::Delta) {
             decode_block(&head, from, out)?;
+        } else {
+            decode_block(&head, from, &mut shuffled[..out.len()])?;
+        }
+        for (number, step) in steps.enumerate() {
+            if *step == Step::Delta {
+                undo_delta(head.width, reference, out);
+                continue;
+            }
+            let shuffled = &mut shuffled[..out.len()];
+            if number > 0 {
+                shuffled.copy_from_slice(out);
+            }
+            match step {
+                Step::BitShuffle => shuffle::unshuffle_bits(head.width, shuffled, out),
+                _ => shuffle::unshuffle(head.width, shuffled, out),
+            }
         }
         if is_part {
             wanted.copy_from_slice(&whole[..wanted.len()]);
+        }
+        if number == 0 {
+            reference = Some(wanted);
         }
     }
     Ok(())
@@ -132,16 +260,25 @@ pub(super) fn decode_front(stored: &[u8], size: u64, out: &mut [u8]) -> Result<(
 
 /// Decodes the streams of a block.
 fn decode_block(head: &Head, mut from: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+    let is_long = head.head == LONG_HEAD;
     let is_split = head.flags & NOT_SPLIT == 0
-        && head.width <= MOST_SPLIT
-        && head.block / head.width >= LEAST_ELEMENTS
+        && (is_long || head.width <= MOST_SPLIT && head.block / head.width >= LEAST_ELEMENTS)
         && out.len() == head.block;
     let streams = if is_split { head.width } else { 1 };
     if !out.len().is_multiple_of(streams) {
         return Err(bad("a block has no whole elements"));
     }
     for out in out.chunks_exact_mut(out.len() / streams) {
-        let length = little(from, 0).filter(|length| *length > 0);
+        let length = little(from, 0);
+        if let Some(number) = length.map(|length| length as u32 as i32).filter(|number| is_long && *number <= 0) {
+            // A run of one byte; that of zeros says no more.
+            let is_run = number == 0 || from.get(4).is_some_and(|token| token & 1 != 0);
+            let byte = u8::try_from(number.unsigned_abs()).ok().filter(|_| is_run);
+            out.fill(byte.ok_or_else(|| bad("a stream of a negative length"))?);
+            from = from.get(if number == 0 { 4 } else { 5 }..).unwrap_or_default();
+            continue;
+        }
+        let length = length.filter(|length| *length > 0);
         let stream = length.and_then(|length| from.get(4..4usize.checked_add(length)?));
         let stream = stream.ok_or_else(|| bad("a stream stands outside"))?;
         from = from.get(4 + stream.len()..).unwrap_or_default();

@@ -41,9 +41,9 @@ pub enum Filter {
     Lzf,
     /// A Snappy block.
     Snappy,
-    /// A Blosc 1 buffer.
+    /// A Blosc 1 buffer, or a chunk of Blosc 2.
     Blosc,
-    /// The first bytes of a Blosc 1 buffer that decodes to this size.
+    /// The first bytes of a Blosc 1 buffer, or of a chunk of Blosc 2, that decodes to this size.
     BloscFront(u64),
     /// Byte shuffle of elements of this many bytes: first the first byte of every element, then the second, and so on.
     Shuffle(u32),
@@ -161,10 +161,10 @@ impl Filter {
             Self::Lzf => times(88),
             // A match of 64 bytes takes 3.
             Self::Snappy => times(22),
+            // A chunk of Blosc 2 whose elements are all equal has 32 bytes.
+            Self::Blosc | Self::BloscFront(_) => times(1 << 21),
             // zstd is the codec that expands most.
-            Self::Blosc | Self::BloscFront(_) | Self::Bitshuffle(Bitshuffle { compressed: Some(_), .. }) => {
-                times(1 << 15)
-            }
+            Self::Bitshuffle(Bitshuffle { compressed: Some(_), .. }) => times(1 << 15),
             Self::Shuffle(_) | Self::Bitshuffle(_) => stored,
             Self::Delta(delta) => delta.size(stored),
             // 64 blocks of 64 samples of 4 bytes, all of them 0, take 9 bits.

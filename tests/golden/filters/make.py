@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the golden vectors of filters, with the programs that others use.
 
-pip install numpy numcodecs h5py hdf5plugin python-lzf python-snappy lz4; then: python make.py, in this folder.
+pip install numpy numcodecs h5py hdf5plugin python-lzf python-snappy lz4 blosc2; then: python make.py, in this folder.
 `vectors.bin` holds all bytes. `list.txt` has a line for each vector: its name, the name of what it decodes to, first
 byte and length in `vectors.bin`, and its chain of filters in the order of writing. What vectors decode to is a line
 with `raw` for both names and chain.
@@ -14,6 +14,7 @@ import tempfile
 import zlib
 from pathlib import Path
 
+import blosc2
 import h5py
 import hdf5plugin
 import lz4.frame
@@ -255,12 +256,49 @@ def of_scale_offset():
         packed(f"huge_{descr}", huge, "scaleoffset", lambda p: p.set_scaleoffset(h5py.h5z.SO_FLOAT_DSCALE, 3))
 
 
+def of_blosc2():
+    """Chunks of Blosc 2, and what they decode to: all codecs and filters, several blocks, elements that are all the same."""
+    codecs, filters = blosc2.Codec, blosc2.Filter
+    chains = {"none": [filters.NOFILTER], "shuffle": [filters.SHUFFLE], "bitshuffle": [filters.BITSHUFFLE],
+              "delta": [filters.DELTA], "delta_shuffle": [filters.DELTA, filters.SHUFFLE]}
+
+    def chunk(name, data, stored):
+        keep(f"blosc2_{name}_{data}", data, "blosc", stored)
+
+    for data in ["i4", "f8", "u2", "bytes", "rgb", "zeros", "noise"]:
+        raw = DATA[data]
+        for label, chain in chains.items():
+            for codec in [codecs.BLOSCLZ, codecs.LZ4, codecs.ZLIB, codecs.ZSTD]:
+                stored = blosc2.compress2(raw, codec=codec, filters=chain, typesize=WIDTH[data], nthreads=1)
+                chunk(f"{codec.name.lower()}_{label}", data, stored)
+            # Several blocks, the last one shorter.
+            stored = blosc2.compress2(raw, filters=chain, typesize=WIDTH[data], blocksize=520 * WIDTH[data] // 2, nthreads=1)
+            chunk(f"blocks_{label}", data, stored)
+    rounded = blosc2.compress2(DATA["f8"], filters=[filters.TRUNC_PREC, filters.SHUFFLE], filters_meta=[20, 0], typesize=8)
+    DATA["f8_rounded"] = blosc2.decompress2(rounded)
+    chunk("trunc", "f8_rounded", rounded)
+    values = {"nan": np.full(3000, np.nan, "<f4"), "seven": np.full(3000, 7, "<i8"), "runs": np.repeat(np.arange(9), 999).astype("<i8")}
+    for name, array in values.items():
+        DATA[name] = array.tobytes()
+        chunk("same", name, blosc2.compress2(DATA[name], typesize=array.itemsize, nthreads=1))
+    # As a super-chunk has them, without an element.
+    makers = {"zeros": blosc2.SpecialValue.ZERO, "nan": blosc2.SpecialValue.NAN, "seven": blosc2.SpecialValue.VALUE}
+    for name, kind in makers.items():
+        width = {"zeros": 4, "nan": 4, "seven": 8}[name]
+        schunk = blosc2.SChunk(chunksize=len(DATA[name]), cparams={"typesize": width})
+        value = 7 if name == "seven" else None
+        schunk.fill_special(len(DATA[name]) // width, kind, *([] if value is None else [np.int64(value)]))
+        assert schunk.decompress_chunk(0) == DATA[name]
+        chunk("special", name, schunk.get_chunk(0))
+
+
 of_numcodecs()
 of_others()
 of_all_hdf5()
 of_szip()
 of_nbit()
 of_scale_offset()
+of_blosc2()
 for name, raw in DATA.items():
     keep(name, "raw", "raw", raw)
 (HERE / "vectors.bin").write_bytes(BYTES)
