@@ -44,6 +44,13 @@ impl Front<'_> {
 /// Returns whether a name ends with a suffix, in upper or lower case. If the suffix is `begin*.end`, the name must also
 /// start with what is before the star. `#` stands for five digits or more.
 pub fn has_suffix(name: &[u8], suffix: &str) -> bool {
+    // Most names differ in their last byte, and each is compared with the suffixes of all formats.
+    if let (Some(last), Some(end)) = (name.last(), suffix.as_bytes().last())
+        && *end != b'#'
+        && !last.eq_ignore_ascii_case(end)
+    {
+        return false;
+    }
     let (begin, end) = suffix.split_once('*').unwrap_or(("", suffix));
     let begin = begin.as_bytes();
     let Some(rest) = name.get(begin.len()..).filter(|_| name[..begin.len()].eq_ignore_ascii_case(begin)) else {
