@@ -53,6 +53,11 @@ pub fn choose(list: &str) -> Result<Formats, ChoiceError> {
     Ok(interned(FORMATS.into_iter().filter(|format| chosen.contains(format)).collect()))
 }
 
+/// Returns formats with one more behind them. Such a choice is kept as long as the process.
+pub fn with(formats: Formats, further: &'static Format) -> Formats {
+    interned(formats.iter().copied().chain([further]).collect())
+}
+
 /// Returns the names of formats, joined by commas. A format in files and in folders is named once.
 pub fn names(formats: &[&Format]) -> String {
     let mut names: Vec<_> = formats.iter().map(|format| format.name).collect();
@@ -63,11 +68,15 @@ pub fn names(formats: &[&Format]) -> String {
 /// Returns a choice that is kept as long as the process. There are few different ones.
 fn interned(choice: Vec<&'static Format>) -> Formats {
     static CHOICES: Mutex<Vec<Formats>> = Mutex::new(Vec::new());
-    if choice == FORMATS {
+    // By address: two programs' formats may have one name.
+    let is_choice = |known: &[&'static Format]| {
+        known.len() == choice.len() && known.iter().zip(&choice).all(|(known, own)| std::ptr::eq(*known, *own))
+    };
+    if is_choice(&FORMATS) {
         return &FORMATS;
     }
     let mut choices = CHOICES.lock();
-    match choices.iter().copied().find(|known| *known == choice) {
+    match choices.iter().copied().find(|known| is_choice(known)) {
         Some(known) => known,
         None => {
             let choice: Formats = choice.leak();

@@ -10,13 +10,14 @@ use crate::{
     cache::{BlockError, Buffer, Key, Tag},
     escape,
     format::ElementType,
+    limits,
     source::{Memory, Wait},
     view::{Fault, ReadContext, json},
 };
 
 /// One of `items`: the keys that every format has, in order, and then the format's own.
 #[derive(Serialize)]
-pub(super) struct Item<'a, Own: Serialize> {
+pub struct Item<'a, Own: Serialize> {
     /// The name, with replacement characters if it is not UTF-8.
     name: Cow<'a, str>,
     /// A name that is not UTF-8, in hexadecimal.
@@ -37,13 +38,7 @@ pub(super) struct Item<'a, Own: Serialize> {
 
 impl<'a, Own: Serialize> Item<'a, Own> {
     /// Returns an item with this description.
-    pub(super) fn of(
-        name: &'a [u8],
-        path: impl Into<Option<String>>,
-        size: Option<u64>,
-        info: ItemInfo,
-        own: Own,
-    ) -> Self {
+    pub fn of(name: &'a [u8], path: impl Into<Option<String>>, size: Option<u64>, info: ItemInfo, own: Own) -> Self {
         let ItemInfo { dtype, shape, codec, stored_size, crc32c, inferred, stored_type: _, chunks: _ } = info;
         Self {
             name: String::from_utf8_lossy(name),
@@ -64,13 +59,13 @@ impl<'a, Own: Serialize> Item<'a, Own> {
     }
 
     /// Sets the kind of its checksum, without the value.
-    pub(super) fn with_checksum(self, kind: Option<&str>) -> Self {
+    pub fn with_checksum(self, kind: Option<&str>) -> Self {
         Self { checksum: kind.map(str::to_owned), ..self }
     }
 
     /// Sets the names of a dtype that numpy does not have, and of a codec that only the format has. A dtype may also be
     /// the container's own description as JSON, such as a list of fields.
-    pub(super) fn with_names(self, dtype: Option<Value>, codec: Cow<'a, str>) -> Self {
+    pub fn with_names(self, dtype: Option<Value>, codec: Cow<'a, str>) -> Self {
         Self { dtype, codec, ..self }
     }
 }
@@ -86,7 +81,7 @@ pub(super) fn is_false(flag: &bool) -> bool {
 ///
 /// # Errors
 /// `ENOMEM`.
-pub(super) fn document<I>(
+pub fn document<I>(
     front: &Map<String, Value>,
     items: I,
     back: &Map<String, Value>,
@@ -107,6 +102,28 @@ where
     Ok(json::large_document(&Document { front, items: Each(items), back }, memory)?)
 }
 
+/// Does the same as [`document`] for a container of `count` items: of more than [`limits::DESCRIBED`] only the first are
+/// written, and how many are left out stands in front of them (`items_left_out`).
+///
+/// # Errors
+/// As [`document`].
+pub fn bounded<I>(
+    mut front: Map<String, Value>,
+    count: u64,
+    items: I,
+    back: &Map<String, Value>,
+    memory: &dyn Memory,
+) -> Result<Buffer, Fault>
+where
+    I: Iterator<Item: Serialize> + Clone,
+{
+    let left_out = count.saturating_sub(limits::DESCRIBED as u64);
+    if left_out > 0 {
+        front.insert("items_left_out".into(), left_out.into());
+    }
+    document(&front, items.take(limits::DESCRIBED), back, memory)
+}
+
 struct Each<I>(I);
 
 impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
@@ -120,7 +137,7 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
 ///
 /// # Errors
 /// Those of `make`, and `WouldBlock` if it would have to be made for a caller that does not wait.
-pub(super) fn kept(
+pub fn kept(
     reader: &ReadContext,
     number: u64,
     make: impl FnMut(&WorkingMemory<'_>) -> Result<Buffer, Fault>,

@@ -19,7 +19,6 @@ use crate::{
         DType,
         gguf::{Gguf, Kind, Tensor, Value},
     },
-    limits,
     source::{Memory, SourceError},
     view::{Array, Fault, ReadContext, Strided, View, parquet::Parquet},
 };
@@ -259,19 +258,14 @@ impl Content for Model {
     }
 
     fn describe(&self, paths: &Paths<Entry<File>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
-        let mut front = self.front();
-        let left_out = self.found.tensors().saturating_sub(limits::DESCRIBED);
-        if left_out > 0 {
-            front.insert("items_left_out".into(), left_out.into());
-        }
-        let items = self.items().take(limits::DESCRIBED).map(|(tensor, node, numbers)| {
+        let items = self.items().map(|(tensor, node, numbers)| {
             let info = info(tensor);
             let dtype = tensor.kind().map_or_else(|| format!("type {}", tensor.code).into(), |known| known.name.into());
             let own = Own { dequantized: path_of(paths, numbers) };
             Item::of(tensor.name, path_of(paths, node), info.stored_size, info, own)
                 .with_names(Some(dtype), "none".into())
         });
-        describe::document(&front, items, &Map::new(), memory)
+        describe::bounded(self.front(), self.found.tensors() as u64, items, &Map::new(), memory)
     }
 
     fn overview(&self, paths: &Paths<Entry<File>>) -> Overview {

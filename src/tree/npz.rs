@@ -14,7 +14,6 @@ use super::{
 use crate::{
     cache::Buffer,
     format::{FormatError, npz::SUFFIX, zip::Archive},
-    limits,
     source::{Memory, SourceError, check_room},
     view::{Array, Fault, View},
 };
@@ -75,18 +74,14 @@ impl Content for Npz {
     }
 
     fn describe(&self, paths: &Paths<Entry<u32>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
-        let mut front = self.front.clone();
-        let left_out = self.members.all().len().saturating_sub(limits::DESCRIBED);
-        if left_out > 0 {
-            front.insert("items_left_out".into(), left_out.into());
-        }
-        let described = self.members.all().iter().zip(&self.nodes).take(limits::DESCRIBED);
+        let described = self.members.all().iter().zip(&self.nodes);
         let items = described.map(|(member, &node)| {
             let info = ItemInfo { stored_size: Some(member.stored_size), ..ItemInfo::default() };
             let item = Item::of(&member.name, paths.path(node), Some(member.size), info, ());
             item.with_names(None, member.codec_name()).with_checksum(Some("crc32"))
         });
-        describe::document(&front, items, &Map::new(), memory)
+        let count = self.nodes.len() as u64;
+        describe::bounded(self.front.clone(), count, items, &Map::new(), memory)
     }
 
     fn overview(&self, paths: &Paths<Entry<u32>>) -> Overview {
@@ -112,9 +107,5 @@ impl Content for Npz {
         let member = self.members.get(number)?;
         let codec = Some(member.codec_name());
         Some(ItemInfo { codec, stored_size: Some(member.stored_size), ..ItemInfo::default() })
-    }
-
-    fn warnings(&self) -> &[String] {
-        &[]
     }
 }

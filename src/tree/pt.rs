@@ -21,7 +21,6 @@ use crate::{
         DType, FormatError,
         pt::{Checkpoint, Object, Pickled, Tensor, Value},
     },
-    limits,
     source::{Memory, SourceError, check_room},
     view::{
         Array, Fault, ReadContext, Rendered, View,
@@ -320,12 +319,7 @@ impl Content for Tensors {
     }
 
     fn describe(&self, paths: &Paths<Entry<File>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
-        let mut front = self.front.clone();
-        let left_out = self.items.len().saturating_sub(limits::DESCRIBED);
-        if left_out > 0 {
-            front.insert("items_left_out".into(), left_out.into());
-        }
-        let items = self.items.iter().take(limits::DESCRIBED).map(|(name, found)| match found {
+        let items = self.items.iter().map(|(name, found)| match found {
             Found::Tensor { tensor, member, node } => {
                 let info = self.info(tensor, *member);
                 let codec = info.codec.clone().unwrap_or_default();
@@ -340,7 +334,7 @@ impl Content for Tensors {
                 Described::Unknown { name, path: (), kind: "unknown", global: global.as_deref() }
             }
         });
-        describe::document(&front, items, &Map::new(), memory)
+        describe::bounded(self.front.clone(), self.items.len() as u64, items, &Map::new(), memory)
     }
 
     fn overview(&self, paths: &Paths<Entry<File>>) -> Overview {

@@ -21,7 +21,6 @@ use crate::{
         DType, FormatError,
         safetensors::{Index, Safetensors, Tensor},
     },
-    limits,
     source::{Memory, SourceError},
     view::{Array, Fault, ReadContext, View, json, parquet::Parquet},
 };
@@ -168,18 +167,13 @@ impl Content for Tensors {
             front.insert("joined".into(), true.into());
             front.insert("shards".into(), parts.names().collect());
         }
-        let left_out = self.found.len().saturating_sub(limits::DESCRIBED);
-        if left_out > 0 {
-            front.insert("items_left_out".into(), json!(left_out));
-        }
-        let described = (0..).zip(self.with_paths(paths)).take(limits::DESCRIBED);
-        let items = described.map(|(number, (tensor, path))| {
+        let items = (0..).zip(self.with_paths(paths)).map(|(number, (tensor, path))| {
             let info = info(tensor);
             let own = Own { file: self.parts.as_ref().and_then(|parts| parts.file(number)) };
             Item::of(tensor.name, path, info.stored_size, info, own)
                 .with_names(Some(tensor.dtype.name.into()), "none".into())
         });
-        describe::document(&front, items, &Map::new(), memory)
+        describe::bounded(front, self.found.len() as u64, items, &Map::new(), memory)
     }
 
     fn overview(&self, paths: &Paths<Entry<File>>) -> Overview {

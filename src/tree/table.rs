@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// What a format adds to the table of its paths, if all its items are known.
-pub(super) trait Content: Send + Sync + 'static {
+pub trait Content: Send + Sync + 'static {
     /// What a file of the table shows.
     type File: Copy + Send + Sync;
 
@@ -147,14 +147,19 @@ pub(super) trait Content: Send + Sync + 'static {
         false
     }
 
-    /// Returns a block's stored name.
-    fn block_name(&self, block: u32) -> String;
+    /// Returns a block's stored name; by default there are no names.
+    fn block_name(&self, block: u32) -> String {
+        let _ = block;
+        String::new()
+    }
 
     /// See [`Container::memory_usage`]; without the table. It never changes.
     fn memory_usage(&self) -> usize;
 
     /// See [`Container::warnings`].
-    fn warnings(&self) -> &[String];
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
 
     /// See [`Container::has_parts`].
     fn has_parts(&self) -> bool {
@@ -162,7 +167,9 @@ pub(super) trait Content: Send + Sync + 'static {
     }
 
     /// See [`Container::item_info`].
-    fn item_info(&self, file: Self::File) -> Option<ItemInfo>;
+    fn item_info(&self, file: Self::File) -> Option<ItemInfo> {
+        self.array(file).map(ItemInfo::from)
+    }
 
     /// See [`Container::kind_name`].
     fn kind_name(&self) -> Option<&'static str> {
@@ -187,22 +194,22 @@ pub(super) trait Content: Send + Sync + 'static {
 /// Names of numbered pictures (`docs/TREE.md`, section 2): decimal, padded to at least 3 digits and to the width of the
 /// last one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct FrameNames {
+pub struct FrameNames {
     /// How many there are.
-    pub(super) count: u64,
+    pub count: u64,
     /// Their suffix.
-    pub(super) suffix: &'static str,
+    pub suffix: &'static str,
 }
 
 impl FrameNames {
     /// Returns the name of a picture.
-    pub(super) fn name(self, number: u64) -> String {
+    pub fn name(self, number: u64) -> String {
         let width = self.count.saturating_sub(1).to_string().len().max(3);
         format!("{number:0width$}{}", self.suffix)
     }
 
     /// Returns the number of a name, if it is one of these names.
-    pub(super) fn number(self, name: &str) -> Option<u64> {
+    pub fn number(self, name: &str) -> Option<u64> {
         let number = name.strip_suffix(self.suffix)?.parse().ok().filter(|number| *number < self.count)?;
         (self.name(number) == name).then_some(number)
     }
@@ -210,7 +217,7 @@ impl FrameNames {
 
 /// A file of a [`Table`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entry<F> {
+pub enum Entry<F> {
     /// `container.json`.
     Description,
     /// A table, by its number.
@@ -220,7 +227,7 @@ pub(super) enum Entry<F> {
 }
 
 /// A container as a table of paths.
-pub(super) struct Table<C: Content> {
+pub struct Table<C: Content> {
     paths: Paths<Entry<C::File>>,
     content: C,
     memory_usage: usize,
@@ -230,7 +237,7 @@ pub(super) struct Table<C: Content> {
 
 impl<C: Content> Table<C> {
     /// Closes the table. `container.json` gets another name if a stored item has its name.
-    pub(super) fn new(mut builder: Builder<Entry<C::File>>, content: C) -> Self {
+    pub fn new(mut builder: Builder<Entry<C::File>>, content: C) -> Self {
         builder.file(paths::ROOT, b"container", ".json", Entry::Description);
         let tables = (0..).zip(content.tables());
         let tables: Vec<_> = tables
@@ -242,7 +249,7 @@ impl<C: Content> Table<C> {
     }
 
     /// Returns what the format adds to the paths, for containers that show parts of this one.
-    pub(super) fn content(&self) -> &C {
+    pub fn content(&self) -> &C {
         &self.content
     }
 
