@@ -33,6 +33,7 @@ impl Vfs {
                 let fault = |fault| self.fault(id, &opened, *file, fault);
                 let view = opened.readable(*file, wait).map_err(fault)?;
                 let bytes = view.read_at(opened.reader(wait), offset, length).map_err(fault)?;
+                self.note_reading(id, &opened, *file);
                 view.decode_ahead(&opened.reader, offset.saturating_add(length));
                 bytes
             }
@@ -64,7 +65,9 @@ impl Vfs {
                 let opened = self.opened(id, wait)?;
                 let fault = |fault| self.fault(id, &opened, *file, fault);
                 let view = opened.readable(*file, wait).map_err(fault)?;
-                view.copy_at(opened.reader(wait), offset, length).map_err(fault)
+                let bytes = view.copy_at(opened.reader(wait), offset, length).map_err(fault)?;
+                self.note_reading(id, &opened, *file);
+                Ok(bytes)
             }
             Node::SourceFile(..) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
             Node::SourceFile(path, file) => self.files.read_copied(path, *file, offset, length),
@@ -102,6 +105,7 @@ impl Vfs {
         let view = opened.readable(*file, Wait::Always).map_err(fault)?;
         let length = view.size().saturating_sub(offset).min(out.len() as u64) as usize;
         view.fill_kept(&opened.reader, offset, &mut out[..length]).map_err(fault)?;
+        self.note_reading(id, &opened, *file);
         Ok(length)
     }
 }

@@ -3,7 +3,8 @@
 //! A range of the array in C order touches whole rows of chunks. A *slab* is the chunks that contain the next rows of
 //! the array: one step along the first axis on which a chunk has more than one element, and all steps along the later
 //! axes. A reader that goes through the array decodes each chunk only once, if a slab fits the cache. While a slab is
-//! read, a proportional part of the next one is decoded ahead.
+//! read, a proportional part of the next one is decoded ahead. If a slab is larger than the cache, its first chunks stay
+//! and the others make room for each other. Otherwise each read would evict the chunks that the next one needs first.
 
 mod gather;
 mod region;
@@ -114,8 +115,9 @@ pub struct Grid {
     chunks: Box<dyn Chunks>,
     /// Where the last read ended.
     last: AtomicU64,
+    /// Whether a reader goes through slabs that are larger than the cache.
+    is_tight: AtomicBool,
     was_noticed: AtomicBool,
-    notice: Mutex<Option<String>>,
 }
 
 /// A chunk that a read touches, with the wanted elements.
@@ -177,8 +179,8 @@ impl Grid {
             slab,
             chunks: Box::new(chunks),
             last: AtomicU64::new(u64::MAX),
+            is_tight: AtomicBool::new(false),
             was_noticed: AtomicBool::new(false),
-            notice: Mutex::default(),
         }))
     }
 
@@ -190,11 +192,6 @@ impl Grid {
     /// Returns the number of bytes of all elements.
     pub fn size(&self) -> u64 {
         self.layout.shape.iter().product::<u64>() * self.layout.element
-    }
-
-    /// Returns a notice for the user about how the array is read, once.
-    pub fn take_notice(&self) -> Option<String> {
-        self.notice.lock().take()
     }
 
     /// Returns a chunk with all filters undone (`.raw/<name>/<i>.<j>.bin`); `None` if it is absent or outside the grid.
@@ -364,13 +361,15 @@ impl Grid {
     /// Records a read. If it continues where the last one ended, as many chunks of the next slab are decoded ahead as
     /// it read of its own slab.
     fn read_ahead(&self, reader: &ReadContext, part: &Range<u64>) {
-        let last = self.last.swap(part.end, Relaxed);
-        if part.start.abs_diff(last) > NEAR || reader.wait() != Wait::Always {
+        let is_near = part.start.abs_diff(self.last.swap(part.end, Relaxed)) <= NEAR;
+        let (budget, slab) = (reader.cache.usage().0, self.slab.saturating_mul(self.chunk_size));
+        let is_tight = is_near && self.slab > 1 && slab > budget / 2;
+        self.is_tight.store(is_tight, Relaxed);
+        if !is_near || reader.wait() != Wait::Always {
             return;
         }
-        let (budget, slab) = (reader.cache.usage().0, self.slab.saturating_mul(self.chunk_size));
-        if slab > budget / 2 {
-            self.note_small_cache(slab);
+        if is_tight {
+            self.note_small_cache(reader, slab);
         }
         if slab > budget / 3 {
             return;
@@ -400,15 +399,24 @@ impl Grid {
         }
     }
 
-    fn note_small_cache(&self, slab: u64) {
-        if self.slab > 1 && !self.was_noticed.swap(true, Relaxed) {
+    /// Makes room first for other chunks, after one was read that the cache has no room for beside those in front of it.
+    fn release(&self, reader: &ReadContext, at: &[u64]) {
+        let kept = reader.cache.usage().0 / 2 / self.chunk_size.max(1);
+        if self.is_tight.load(Relaxed) && self.number(at) % self.slab >= kept {
+            reader.cache.evict_first(&self.key(reader, at));
+        }
+    }
+
+    fn note_small_cache(&self, reader: &ReadContext, slab: u64) {
+        if !self.was_noticed.swap(true, Relaxed) {
             let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-            *self.notice.lock() = Some(format!(
+            let notice = format!(
                 "a row of chunks takes {} MiB decoded, too much for the cache, so chunks are decoded more than once; \
                  set --cache-size={}M or more",
                 mib(slab),
                 mib(slab.saturating_mul(3))
-            ));
+            );
+            reader.cache.notices.add(reader.container, notice);
         }
     }
 }
@@ -442,6 +450,7 @@ impl Rendered for Grid {
         let key = self.key(&own, &coordinates);
         let borrowed = own.borrow_range(key, &block, range).map_err(|error| fault(&block, error))?;
         if borrowed.is_some() {
+            self.release(&own, &coordinates);
             self.read_ahead(reader, &part);
         }
         Ok(borrowed)
@@ -509,6 +518,7 @@ impl Visit<'_> {
             return Err(fault(block, Arc::new(BlockError::Refused("a chunk has another size than stated".into()))));
         }
         out(&mut |out| self.wanted.iter().for_each(|wanted| wanted.copy(&piece.bytes, out)));
+        self.grid.release(reader, &self.at);
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use shardfs::{
     codec::{Chain, ChecksumKind, Codec, Filter},
     format::{Block, DType},
     tree::{
-        Child, Container, Format, NodeId, NodeKind, Notice, Overview, ROOT, no_others, no_part,
+        Child, Container, Format, NodeId, NodeKind, Overview, ROOT, no_others, no_part,
         overview::{Contents, Item},
     },
     vfs::{FileKind, Options, Vfs},
@@ -217,11 +217,6 @@ impl Container for Toy {
 
     fn warnings(&self) -> &[String] {
         &[]
-    }
-
-    fn drain_warnings(&self) -> Vec<Notice> {
-        let notice = |message| Notice { node: DATA, offset: None, message };
-        self.grid.take_notice().map(notice).into_iter().collect()
     }
 }
 

@@ -233,7 +233,7 @@ fn a_reader_that_goes_through_decodes_each_chunk_once() {
         assert_eq!(read(&view, &reader, start..end).unwrap(), model.shown[start as usize..end as usize]);
     }
     assert_eq!(misses(&reader), chunks);
-    assert!(model.grid().take_notice().is_none());
+    assert_eq!(reader.cache.notices.take(0), None);
     // Only chunks with elements of the slices are decoded.
     let reader = model.reader(64 << 20);
     let array = Array::new(DType::U32, [40, 30, 20], model.grid().view());
@@ -274,7 +274,36 @@ fn slabs_behind_the_reader_make_room() {
     }
     assert_eq!(misses(&reader), 96);
     assert!(reader.cache.counters.evictions.load(Relaxed) > 0);
-    assert_eq!(grid.take_notice(), None);
+    assert_eq!(reader.cache.notices.take(0), None);
+}
+
+/// A slab has eight chunks of 256 KiB, and the cache room for six at most. Without an order each read would decode all.
+#[test]
+fn a_slab_that_does_not_fit_is_decoded_as_seldom_as_possible() {
+    let (codec, stored) = store(1, 4, &[7; 256 << 10]);
+    let block = Block { offset: 0, stored_size: stored.len() as u64, size: 256 << 10, codec, crc: None };
+    let layout = Layout {
+        number: 0,
+        shape: vec![16, 1024, 128],
+        chunk: vec![4, 128, 128],
+        element: 4,
+        order: None,
+        turn: Turn::No,
+        fill: vec![0; 4],
+    };
+    for step in [512 << 10, 128 << 10] {
+        let grid = Grid::new(layout.clone(), Table(vec![4, 8, 1], vec![Some(block.clone()); 32])).unwrap();
+        let reader = ReadContext::new(Arc::new(stored.clone()), Cache::new(3 << 19, Verify::Lazy), 0);
+        let view = grid.view();
+        for start in (0..view.size()).step_by(step as usize) {
+            let bytes = view.read_at(&reader, start, step).unwrap();
+            assert!(bytes.as_syscall_buf().iter().all(|byte| *byte == 7));
+        }
+        // Of each slab all once, and then three times those that have no room.
+        let seldom = 4 * (8 + 3 * 5);
+        assert!(misses(&reader) <= seldom + 8, "{} chunks were decoded, {seldom} had to be", misses(&reader));
+        assert!(reader.cache.notices.take(0).is_some());
+    }
 }
 
 #[test]
@@ -360,14 +389,14 @@ fn a_slab_that_does_not_fit_is_said_once() {
     // A slab has 8 chunks of 16 KiB; the memory of decoding one is larger.
     let (reader, grid) = (model.reader(200 << 10), model.grid());
     let view = grid.view();
-    assert_eq!(grid.take_notice(), None);
+    assert_eq!(reader.cache.notices.take(0), None);
     for start in (0..view.size()).step_by(5000) {
         let end = (start + 5000).min(view.size());
         assert_eq!(read(&view, &reader, start..end).unwrap(), model.shown[start as usize..end as usize]);
     }
-    let notice = grid.take_notice().unwrap();
+    let notice = reader.cache.notices.take(0).unwrap();
     assert!(notice.contains("a row of chunks takes 1 MiB decoded") && notice.contains("--cache-size=1M"), "{notice}");
-    assert_eq!(grid.take_notice(), None);
+    assert_eq!(reader.cache.notices.take(0), None);
 }
 
 #[test]
