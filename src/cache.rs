@@ -30,6 +30,7 @@ mod filling;
 mod kept;
 mod key;
 mod late;
+mod notices;
 mod parsed;
 mod ready;
 mod room;
@@ -52,6 +53,7 @@ pub use kept::KeptName;
 pub use key::{Key, Tag, pair};
 pub use late::LateFailures;
 use late::OnLateFailure;
+pub use notices::Notices;
 use room::LastResort;
 pub use slot::Piece;
 use slot::{OVERHEAD, Slot};
@@ -146,6 +148,8 @@ pub struct Cache {
     last_resort: LastResort,
     /// What happened so far.
     pub counters: Counters,
+    /// What readers should be told.
+    pub notices: Notices,
 }
 
 impl fmt::Debug for Cache {
@@ -181,6 +185,7 @@ impl Cache {
             disk_of_store: OnceLock::new(),
             last_resort,
             counters: Counters::default(),
+            notices: Notices::default(),
         })
     }
 
@@ -207,6 +212,11 @@ impl Cache {
         if self.readers_keep.load(Relaxed) && slot.add_served(bytes, limits::PIECE as u64) {
             self.entries.demote(&lent.key, |entry| entry.is(slot));
         }
+    }
+
+    /// Makes a block the next to be evicted, for a reader that wants it again only after others.
+    pub(crate) fn evict_first(&self, key: &Key) {
+        self.entries.demote(key, |_| true);
     }
 
     /// Returns whether more than half of a decoded block was served: then it is being read from end to end.

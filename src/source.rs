@@ -148,7 +148,33 @@ pub trait Source: Send + Sync {
     }
 }
 
+/// Parts of an index that are nearer to each other are asked for together: a server takes as long for one byte as for so
+/// many.
+const NEIGHBOURS: u64 = 64 << 10;
+
+/// Longest request for such parts together.
+const TOGETHER: u64 = 512 << 10;
+
 impl dyn Source + '_ {
+    /// Announces many small parts that will be read soon, in any order: nodes of an index, headers of objects. Parts that
+    /// are near to each other become one.
+    pub fn prefetch_small(&self, mut parts: Vec<Range<u64>>) {
+        parts.sort_unstable_by_key(|part| part.start);
+        let mut joined: Vec<Range<u64>> = Vec::new();
+        for part in parts {
+            match joined.last_mut() {
+                Some(last)
+                    if part.start <= last.end.saturating_add(NEIGHBOURS)
+                        && part.end <= last.start.saturating_add(TOGETHER) =>
+                {
+                    last.end = last.end.max(part.end);
+                }
+                _ => joined.push(part),
+            }
+        }
+        self.prefetch(&joined);
+    }
+
     /// Fills `buf` with the bytes from `offset` on, and waits for them as far as the source lets it (`Bound`).
     ///
     /// # Errors
@@ -364,6 +390,35 @@ impl Source for Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Remembers what was announced.
+    struct Announced(parking_lot::Mutex<Vec<Range<u64>>>);
+
+    impl Source for Announced {
+        fn len(&self) -> u64 {
+            u64::MAX
+        }
+
+        fn read_at(&self, _: u64, _: &mut [u8], _: Wait) -> Result<(), SourceError> {
+            Err(SourceError::Changed)
+        }
+
+        fn prefetch(&self, ranges: &[Range<u64>]) {
+            self.0.lock().extend_from_slice(ranges);
+        }
+    }
+
+    #[test]
+    fn neighbours_are_asked_for_together() {
+        let source = Announced(parking_lot::Mutex::default());
+        let far = 10 << 20;
+        let steps = (0..10).map(|at| far + at * NEIGHBOURS..far + at * NEIGHBOURS + 9);
+        let parts = [500..600, 0..100, 90..95, u64::MAX - 1..u64::MAX].into_iter().chain(steps);
+        (&source as &dyn Source).prefetch_small(parts.collect());
+        let ends = far + 8 * NEIGHBOURS;
+        let expected = [0..600, far..ends - NEIGHBOURS + 9, ends..ends + NEIGHBOURS + 9, u64::MAX - 1..u64::MAX];
+        assert_eq!(*source.0.lock(), expected);
+    }
 
     #[test]
     fn memory_source_refuses_ranges_outside() {

@@ -6,9 +6,10 @@
 pub mod attributes;
 mod choice;
 mod columns;
-mod describe;
+pub mod describe;
 mod episodes;
 mod formats;
+mod found;
 mod frames;
 mod gguf;
 mod hdf5;
@@ -33,7 +34,7 @@ mod rosbag;
 pub mod rows;
 mod safetensors;
 mod siblings;
-mod table;
+pub mod table;
 mod tables;
 mod totals;
 mod wshard;
@@ -45,7 +46,7 @@ use crate::{
     cache::Buffer,
     view::{Array, Fault, ReadContext, View, attributes::Attributes},
 };
-pub use choice::{ChoiceError, choose, default_formats, names as format_names};
+pub use choice::{ChoiceError, choose, default_formats, names as format_names, with as with_format};
 pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline};
 pub use formats::{
     Detected, FORMATS, Format, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, LEROBOT, MCAP, NETCDF, NPZ, OpenResult,

@@ -785,6 +785,14 @@ impl Vfs {
         }
     }
 
+    /// Notes what was noticed while a file was read.
+    fn note_reading(&self, id: &ContainerId, opened: &Opened, file: NodeId) {
+        if let Some(message) = opened.reader.cache.notices.take(opened.reader.container) {
+            let path = opened.place(file, Wait::Never);
+            self.problems.note(Problem { path, ..Problem::of(id.shown(), message) });
+        }
+    }
+
     /// Turns a fault of a view or tree into the error of the request, and notes the problem.
     fn fault(&self, id: &Arc<ContainerId>, opened: &Opened, node: NodeId, fault: crate::view::Fault) -> Error {
         if let Some(needed) = fault.would_block_for() {

@@ -4,12 +4,28 @@
 
 mod common;
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use common::{golden, walk};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
-use shardfs::vfs::{FileKind, Options, Vfs};
+use shardfs::{
+    cache::{Cache, DiskTier, Verify},
+    disk::{Disk, Limits},
+    source::{Source, SourceError, Wait},
+    tree::MCAP,
+    vfs::{FileKind, Options, Vfs},
+    view::ReadContext,
+};
 
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
@@ -171,4 +187,47 @@ fn mcap() {
 #[test]
 fn rosbag() {
     check("rosbag", 300);
+}
+
+/// A file in memory that has a name on disk, and counts what is read of it.
+struct Counted(Vec<u8>, AtomicU64);
+
+impl Source for Counted {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+        self.1.fetch_add(buf.len() as u64, Relaxed);
+        self.0.read_at(offset, buf, wait)
+    }
+
+    fn state_key(&self) -> Option<[u8; 32]> {
+        Some(Sha256::digest(&self.0).into())
+    }
+}
+
+/// A file without an index is read once, and what was found is kept for other processes.
+#[test]
+fn a_scan_is_kept_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["no_summary.mcap", "unchunked.mcap", "no_message_index.mcap"] {
+        let bytes = fs::read(golden("mcap").join(name)).unwrap();
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let path = folder.path().join("disk");
+            let disk = Disk::open(&path, Limits::new(&path, 64 << 20)).unwrap();
+            let cache = Cache::with_disk_tier(64 << 20, Verify::Lazy, Some(DiskTier::new(disk.clone())));
+            let source = Arc::new(Counted(bytes.clone(), AtomicU64::new(0)));
+            let reader = ReadContext::new(source.clone(), cache, 0);
+            let tree = MCAP.open(&reader, None).unwrap();
+            let read = source.1.swap(0, Relaxed);
+            let described = tree.description(&reader).unwrap();
+            seen.push((read, (described.to_vec(), tree.warnings().to_vec())));
+            assert!(disk.flush(Duration::from_secs(60)));
+        }
+        let [first, again, last] = &seen[..] else { panic!() };
+        assert!(again.0 < first.0, "{name}: {} bytes, and again {}", first.0, again.0);
+        assert!(again.1 == first.1 && last.1 == first.1, "{name}");
+    }
 }

@@ -3,10 +3,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;
+#[path = "toy_format/example.rs"]
+mod example;
+#[path = "toy_format/forest.rs"]
+mod forest;
 #[path = "toy_format/grid.rs"]
 mod grid;
 #[path = "toy_format/shelf.rs"]
 mod shelf;
+#[cfg(feature = "remote")]
+#[path = "toy_format/spread.rs"]
+mod spread;
 
 use std::{fs, ops::ControlFlow, path::Path, sync::Arc};
 

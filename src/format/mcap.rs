@@ -10,6 +10,8 @@ mod summary;
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Block, Class, Crc, Fields, FormatError, Front as FileFront, PartError, Recognition,
     recording::{Bytes, CHUNK, Entry, Layout, Placed, Recording, Window},
@@ -40,7 +42,7 @@ const SMALLEST: u64 = 62;
 const CHUNK_FRONT: u64 = 256;
 
 /// What a channel has in addition to what topics of all recordings have.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Channel {
     /// Its number.
     pub id: u16,
@@ -54,7 +56,7 @@ pub struct Channel {
 pub type Pairs = Vec<(Box<[u8]>, Box<[u8]>)>;
 
 /// An attachment.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Attachment {
     /// Where its record begins.
     pub offset: u64,
@@ -73,7 +75,7 @@ pub struct Attachment {
 }
 
 /// A record of metadata.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Metadata {
     /// Where it begins.
     pub offset: u64,
@@ -84,7 +86,7 @@ pub struct Metadata {
 }
 
 /// A chunk, or consecutive messages outside of chunks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Chunk {
     /// A chunk record and the message indexes after it.
     Indexed { record: Range<u64>, indexes: Range<u64> },
@@ -95,7 +97,7 @@ enum Chunk {
 }
 
 /// What a scan could not use.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct Damage {
     /// Chunks that cannot be read, or not to their end.
     pub chunks: u64,
@@ -108,7 +110,7 @@ pub struct Damage {
 }
 
 /// A parsed file.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Mcap {
     /// The profile of the header.
     pub profile: Box<[u8]>,
@@ -135,7 +137,7 @@ pub struct Mcap {
 }
 
 /// Where chunks and the messages in them are.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Places {
     chunks: Vec<Chunk>,
     /// The number of the channel of each folder.

@@ -5,6 +5,8 @@
 
 use std::{borrow::Cow, cell::RefCell, fmt, ops::Range};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Block, PartError};
 use crate::source::{Source, SourceError};
 
@@ -46,7 +48,7 @@ pub struct Placed {
 }
 
 /// The number of a folder's messages in a chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The chunk's number.
     pub chunk: u32,
@@ -55,7 +57,7 @@ pub struct Run {
 }
 
 /// A folder that is shown: the messages of a channel, or of several connections.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Folder {
     /// The topic, as stored.
     pub topic: Box<[u8]>,
@@ -72,7 +74,7 @@ pub struct Folder {
 }
 
 /// A schema, as stored.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct SchemaText {
     /// Its name.
     pub name: Box<[u8]>,
@@ -83,7 +85,7 @@ pub struct SchemaText {
 }
 
 /// The topics of a recording.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Recording {
     /// The folders, in the order in which they are shown.
     pub folders: Vec<Folder>,

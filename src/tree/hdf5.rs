@@ -668,7 +668,7 @@ impl Hdf5 {
         match self.at(context, place)? {
             None => Ok(None),
             Some((group, None)) => Ok(Some(group)),
-            Some((group, Some(number))) => group.child(&self.store, context, number),
+            Some((group, Some(number))) => group.shown_child(&self.store, context, number),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{
-    MCAP, WorkingMemory, describe, names,
+    MCAP, WorkingMemory, describe, found, names,
     recording::{self, Extra, Recorded, Tree, decoded, key, text},
 };
 use crate::{
@@ -64,7 +64,7 @@ pub(super) fn open(
         source.admit(u64::MAX)?;
         memory.hold();
         let decode = &mut |number, block: &_, each: &mut EachChunk<'_>| decoded(reader, number, block, each);
-        found = mcap::scan::scan(source, memory, found, decode)?;
+        found = found::once(reader, "mcap scan 1", memory, || mcap::scan::scan(source, memory, found, decode))?;
     }
     tree(found, memory)
 }

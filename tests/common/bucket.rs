@@ -9,7 +9,10 @@ use std::{
     net::{TcpListener, TcpStream},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicUsize, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
     thread,
 };
 
@@ -18,7 +21,14 @@ const PAGE: usize = 7;
 
 pub(crate) struct Bucket {
     port: u16,
-    asked: Arc<AtomicUsize>,
+    asked: Arc<Asked>,
+}
+
+/// What a bucket was asked for.
+#[derive(Default)]
+struct Asked {
+    requests: AtomicUsize,
+    bytes: AtomicU64,
 }
 
 impl Bucket {
@@ -26,7 +36,7 @@ impl Bucket {
     pub(crate) fn of(folder: &Path) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (folder, asked) = (folder.canonicalize().unwrap(), Arc::new(AtomicUsize::new(0)));
+        let (folder, asked) = (folder.canonicalize().unwrap(), Arc::new(Asked::default()));
         let counter = asked.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -44,7 +54,12 @@ impl Bucket {
 
     /// How many requests for bytes of objects there were.
     pub(crate) fn asked(&self) -> usize {
-        self.asked.load(Relaxed)
+        self.asked.requests.load(Relaxed)
+    }
+
+    /// How many bytes of objects were sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.asked.bytes.load(Relaxed)
     }
 }
 
@@ -81,7 +96,7 @@ fn read_request(reader: &mut impl BufRead) -> io::Result<Option<Request>> {
     }
 }
 
-fn serve(folder: &Path, asked: &AtomicUsize, stream: TcpStream) -> io::Result<()> {
+fn serve(folder: &Path, asked: &Asked, stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream.try_clone()?);
     while let Some(request) = read_request(&mut reader)? {
@@ -99,7 +114,7 @@ fn serve(folder: &Path, asked: &AtomicUsize, stream: TcpStream) -> io::Result<()
 
 type Answer = (&'static str, String, Vec<u8>);
 
-fn answer(folder: &Path, asked: &AtomicUsize, request: &Request) -> Answer {
+fn answer(folder: &Path, asked: &Asked, request: &Request) -> Answer {
     let key = request.path.strip_prefix("/bucket/").unwrap_or(request.path.trim_start_matches('/'));
     if request.query.contains("list-type=2") {
         return ("200 OK", "content-type: application/xml\r\n".into(), list(folder, &request.query).into_bytes());
@@ -108,7 +123,7 @@ fn answer(folder: &Path, asked: &AtomicUsize, request: &Request) -> Answer {
     if path.is_dir() && (key.is_empty() || key.ends_with('/')) {
         return ("200 OK", "content-type: application/json\r\n".into(), index(&path).into_bytes());
     }
-    asked.fetch_add(1, Relaxed);
+    asked.requests.fetch_add(1, Relaxed);
     let Some(file) = File::open(&path).ok().filter(|_| path.is_file()) else {
         let body = b"<Error><Code>NoSuchKey</Code></Error>".to_vec();
         return ("404 Not Found", "content-type: application/xml\r\n".into(), body);
@@ -129,6 +144,7 @@ fn answer(folder: &Path, asked: &AtomicUsize, request: &Request) -> Answer {
     }
     let mut body = vec![0; (end - start) as usize];
     file.read_exact_at(&mut body, start).unwrap();
+    asked.bytes.fetch_add(end - start, Relaxed);
     if request.range.is_none() {
         return ("200 OK", headers, body);
     }

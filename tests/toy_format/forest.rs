@@ -15,7 +15,7 @@ use super::common::walk;
 use shardfs::{
     cache::{Buffer, Cache, Verify},
     format::DType,
-    source::{Memory, Source, SourceError},
+    source::{Memory, Source, SourceError, Wait},
     tree::{
         Child, Container, DESCRIPTION, Format, ItemInfo, NodeId, NodeKind, Overview, ROOT, describe, no_others,
         no_part,
@@ -250,9 +250,9 @@ impl Source for Counted {
         self.0.len() as u64
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
         self.1.fetch_add(buf.len() as u64, Relaxed);
-        self.0.read_at(offset, buf)
+        self.0.read_at(offset, buf, wait)
     }
 }
 

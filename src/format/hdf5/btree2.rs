@@ -129,11 +129,13 @@ impl Tree {
             each(kind, fields.part(self.record as usize)?)?;
         }
         if below.is_some() {
+            let first = next.len();
             for _ in 0..=records {
                 let (at, records) = (fields.defined()?, fields.uint(width as usize)?);
                 fields.skip(total_width as usize)?;
                 next.push(Next { at, records, level: level - 1 });
             }
+            reader.expect(next.iter().skip(first).map(|child| child.at), self.node);
         }
         Ok(())
     }

@@ -47,9 +47,11 @@ struct Entry {
     value: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Hard,
+    /// The same, to an object that the entry says to be a group.
+    Group,
     Soft,
     External,
     User(u8),
@@ -129,12 +131,17 @@ impl Links {
         let entry = self.entries.get(number)?;
         let text = || self.texts.get(entry.value as usize);
         let target = match entry.kind {
-            Kind::Hard => Target::Hard(entry.value),
+            Kind::Hard | Kind::Group => Target::Hard(entry.value),
             Kind::Soft => Target::Soft(&text()?.0),
             Kind::External => Target::External(&text()?.0, &text()?.1),
             Kind::User(kind) => Target::User(kind),
         };
         Some((self.name(entry), target))
+    }
+
+    /// Returns whether a link is said to lead to a group, so that its header need not be read for that.
+    pub fn is_group(&self, number: usize) -> bool {
+        self.entries.get(number).is_some_and(|entry| entry.kind == Kind::Group)
     }
 
     /// Returns the number of the link with a name.
@@ -194,10 +201,19 @@ impl Links {
     }
 
     fn add_table(&mut self, reader: &Reader<'_>, tree: Place, heap: Place) -> Result<()> {
-        self.names = local_heap(reader, heap)?;
         let (offset, length) = (u64::from(reader.sizes.offset), u64::from(reader.sizes.length));
         let entry = 2 * offset + 24;
+        reader.expect([tree, heap], AT_ONCE);
+        let mut nodes = Vec::new();
         btree1::walk(reader, tree, btree1::Kind::Group, length, &mut |_, at| {
+            // Twice, because a list grows to twice its length.
+            reader.memory.reserve(2 * size_of::<Place>() as u64)?;
+            nodes.push(at);
+            Ok(())
+        })?;
+        // Nodes are on their way while the names are read.
+        self.names = local_heap(reader, heap)?;
+        for at in nodes {
             let mut bytes = reader.read_up_to(at, AT_ONCE)?;
             reader.check_signature(at, b"SNOD", &bytes)?;
             let mut head = reader.structure(at, &bytes);
@@ -213,8 +229,8 @@ impl Links {
             for _ in 0..count {
                 self.add_entry(reader, &mut node)?;
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     fn add_dense(&mut self, reader: &Reader<'_>, heap: Place, index: Place) -> Result<()> {
@@ -260,7 +276,8 @@ impl Links {
                 let text: Box<[u8]> = text.into();
                 (Kind::Soft, self.add_text(reader, &text, b"")?)
             }
-            (0 | 1, Some(object)) => (Kind::Hard, object),
+            (0, Some(object)) => (Kind::Hard, object),
+            (1, Some(object)) => (Kind::Group, object),
             (kind, _) => return Err(node.damaged(format!("an entry of kind {kind} in a symbol table"))),
         };
         self.push(reader, Entry { start, length, kind, value })

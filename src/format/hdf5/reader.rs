@@ -1,7 +1,5 @@
 //! Reads structures of a file and the fields in them.
 
-use std::ops::Range;
-
 use super::{Error, Result, lookup3};
 use crate::{
     source::{Memory, Source},
@@ -10,10 +8,6 @@ use crate::{
 
 /// Structures of up to this many bytes are read without reserving memory.
 const SMALL: u64 = 16 << 10;
-
-/// Largest gap in bytes between two structures that one request to a remote store reads together. Reading this gap
-/// takes as long as another request.
-const APART: u64 = 256 << 10;
 
 /// A place in a file as its structures name it: an offset from the signature, in bytes.
 pub type Place = u64;
@@ -88,19 +82,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Announces that structures at these places will be read soon, each of up to `length` bytes, so that a remote
-    /// store can fetch them at once.
+    /// store can fetch them at once. Those outside of the file are left out.
     pub fn expect(&self, places: impl IntoIterator<Item = Place>, length: u64) {
-        let mut starts: Vec<u64> = places.into_iter().map(|at| self.place(at)).collect();
-        starts.sort_unstable();
-        let mut ranges: Vec<Range<u64>> = Vec::new();
-        for start in starts {
-            let end = start.saturating_add(length);
-            match ranges.last_mut() {
-                Some(last) if start <= last.end.saturating_add(APART) => last.end = end,
-                _ => ranges.push(start..end),
-            }
-        }
-        self.source.prefetch(&ranges);
+        let len = self.source.len();
+        let starts = places.into_iter().map(|at| self.place(at)).filter(|start| *start < len);
+        self.source.prefetch_small(starts.map(|start| start..start.saturating_add(length).min(len)).collect());
     }
 
     /// Reads a structure that begins with this signature.

@@ -386,7 +386,12 @@ impl RemoteFile {
         }
         let starts = (wanted.start / BLOCK * BLOCK..wanted.end).step_by(BLOCK as usize);
         let front = (wanted.start < FRONT).then(|| 0..FRONT.min(id.size));
-        let mut found: Vec<Unit> = starts.map(|start| kept::block(start, id.size)).chain(front).collect();
+        // Small parts are kept one by one.
+        let is_small = wanted.end.saturating_sub(wanted.start) <= BLOCK;
+        let granules = if is_small { wanted.start / GRANULE * GRANULE..wanted.end } else { 0..0 };
+        let granules = granules.step_by(GRANULE as usize).map(|start| start..(start + GRANULE).min(id.size));
+        let blocks_of = starts.map(|start| kept::block(start, id.size));
+        let mut found: Vec<Unit> = blocks_of.chain(front).chain(granules).collect();
         found.retain(|unit| {
             let known = self.state.lock().is_kept(unit);
             known.unwrap_or_else(|| {
@@ -443,7 +448,7 @@ impl RemoteFile {
             at = end;
             let room = match is_demanded(&range) {
                 true => room.unwrap_or_else(|| blocks.memory.take(range.end - range.start)),
-                false if on_disk.iter().any(|unit| unit.start <= range.start && range.end <= unit.end) => continue,
+                false if are_in(on_disk, &range) => continue,
                 false => match blocks.memory.try_take(range.end - range.start) {
                     Some(room) => room,
                     // Demanded bytes may follow.
@@ -550,6 +555,15 @@ impl RemoteFile {
             }
         }
     }
+}
+
+/// Returns whether units hold all bytes of a range that begins with a granule.
+fn are_in(units: &[Unit], range: &Range<u64>) -> bool {
+    let mut granules = (range.start..range.end).step_by(GRANULE as usize);
+    granules.all(|start| {
+        let end = (start + GRANULE).min(range.end);
+        units.iter().any(|unit| unit.start <= start && end <= unit.end)
+    })
 }
 
 /// Copies a part out of the runs that hold it, each as it comes.

@@ -79,13 +79,17 @@ impl Group {
         std::iter::successors(Some(self), |group| group.parent.as_ref().map(|(parent, _)| parent))
     }
 
+    /// Returns how many levels above it the target of a hard link is, if that is a group on the way to it.
+    pub(super) fn ancestor(self: &Arc<Self>, at: hdf5::Place) -> Option<u32> {
+        (0..).zip(self.ancestors()).find_map(|(levels, group)| (group.at == at).then_some(levels))
+    }
+
     /// Returns the target of a hard link in it.
     pub(super) fn hard(self: &Arc<Self>, store: &Store, context: &ReadContext, at: hdf5::Place) -> Result<Hard, Fault> {
-        if let Some(levels) = (0..).zip(self.ancestors()).find_map(|(levels, group)| (group.at == at).then_some(levels))
-        {
-            return Ok(Hard::Ancestor(levels));
+        match self.ancestor(at) {
+            Some(levels) => Ok(Hard::Ancestor(levels)),
+            None => Ok(Hard::Object(at, store.object(context, at)?)),
         }
-        Ok(Hard::Object(at, store.object(context, at)?))
     }
 
     /// Returns the group that a link in it leads to directly; `None` if the target is not a group, or is an ancestor.
@@ -105,6 +109,31 @@ impl Group {
         let links = store.links(context, at)?;
         let parent = Some((self.clone(), number));
         Ok(Some(Arc::new(Self { place, weight, at, depth: self.depth + 1, links, parent })))
+    }
+
+    /// As [`Self::child`], for a link that is shown as a folder. What its link says to be a group is shown as one before it
+    /// is read; if it is none, or damaged, that is a failure.
+    pub(super) fn shown_child(
+        self: &Arc<Self>,
+        store: &Store,
+        context: &ReadContext,
+        number: usize,
+    ) -> Result<Option<Arc<Self>>, Fault> {
+        let found = self.child(store, context, number)?;
+        match self.link(number)? {
+            Some((_, Target::Hard(at)))
+                if found.is_none() && self.links()?.is_group(number) && self.ancestor(at).is_none() =>
+            {
+                Err(match &store.object(context, at)?.found {
+                    Err(damage) => damage.fault(),
+                    Ok(_) => {
+                        let place = store.superblock.sizes.base.saturating_add(at);
+                        fault(place, "an object that is no group, as its link says")
+                    }
+                })
+            }
+            _ => Ok(found),
+        }
     }
 
     /// Returns the path of its folder below the container.

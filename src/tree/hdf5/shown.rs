@@ -123,6 +123,10 @@ impl Hdf5 {
     pub(super) fn shown(&self, context: &ReadContext, group: &Arc<Group>, number: usize) -> Result<Shown, Fault> {
         let Some((_, target)) = group.link(number)? else { return Ok(Shown::Nothing) };
         Ok(match target {
+            Target::Hard(at) if group.links()?.is_group(number) => match group.ancestor(at) {
+                Some(levels) => Shown::Ancestor(levels),
+                None => Shown::Group,
+            },
             Target::Hard(at) => match group.hard(&self.store, context, at)? {
                 Hard::Ancestor(levels) => Shown::Ancestor(levels),
                 Hard::Object(_, object) => match &object.found {
