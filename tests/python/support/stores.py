@@ -192,6 +192,12 @@ def upload(client, bucket, folder, prefix=""):
             client.put_object(Bucket=bucket, Key=prefix + str(path.relative_to(folder)), Body=path.read_bytes())
 
 
+class Server(ThreadingHTTPServer):
+    """A thread for each connection; many may come at once."""
+    request_queue_size = 128
+    daemon_threads = True
+
+
 class Store:
     """Buckets in memory that speak S3: `put`, what was asked (`log`), and what goes wrong (`faults`).
 
@@ -224,8 +230,7 @@ class Store:
         class Handler(Answering):
             store = self
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
+        server = Server(("127.0.0.1", 0), Handler)
         if tls is not None:
             server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
