@@ -9,7 +9,6 @@ use std::{
     sync::Arc,
 };
 
-
 use super::{
     Error, FileKind, Node,
     container_id::{ContainerId, Marked},
