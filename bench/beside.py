@@ -2,18 +2,19 @@
 
 import contextlib
 import os
+import shutil
 import socketserver
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
-from support.mounts import foreground, peak_memory, statistics_of
+from support.mounts import foreground, peak_memory
 from support.stores import KEYS, Store
 
 from .timing import machine, record, settle
 
-__all__ = ["ROUNDS", "Rows", "closed", "copies", "far", "fresh", "on_one_core", "once", "peak_memory", "seconds", "statistics_of", "timed"]
+__all__ = ["ROUNDS", "Rows", "closed", "copies", "far", "fresh", "on_one_core", "once", "peak_memory", "seconds", "timed"]
 
 ROUNDS = 5
 
@@ -45,11 +46,11 @@ def fresh(source, *options):
 
 @contextlib.contextmanager
 def copies(path, count=ROUNDS + 1):
-    """Copies of a file, of which a program that keeps what it has decoded has seen none."""
+    """Copies of a file or folder, of which a program that keeps what it has decoded has seen none."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = [Path(folder) / f"{number}{path.suffix}" for number in range(count)]
         for copy in made:
-            copy.write_bytes(path.read_bytes())
+            shutil.copytree(path, copy) if path.is_dir() else copy.write_bytes(path.read_bytes())
         # Files that were written a moment ago are not opened at once.
         time.sleep(0.2)
         yield iter(made)

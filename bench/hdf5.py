@@ -20,7 +20,7 @@ import numpy as np
 
 import shardfs
 
-from .beside import ROUNDS, Rows, copies, far, fresh, on_one_core, once, peak_memory, statistics_of, timed
+from .beside import ROUNDS, Rows, copies, far, fresh, on_one_core, once, peak_memory, timed
 
 MIB = 1 << 20
 FRAMES = 2000
@@ -67,12 +67,6 @@ def demos(path):
             for name, width in (("eef", 3), ("gripper", 2), ("object", 14)):
                 demo[f"obs/{name}"] = rng.normal(size=(200, width))
             demo.attrs["num_samples"] = 200
-
-
-def wide(path):
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", (10_000, 10_000), "f4", chunks=(256, 256), compression="gzip", compression_opts=1,
-                            data=np.broadcast_to(np.arange(10_000, dtype="f4") % 100, (10_000, 10_000)))
 
 
 def million(path):
@@ -268,18 +262,6 @@ def from_afar(rows, path):
                    listed + read <= 2)
 
 
-def columns(rows, path):
-    with fresh(path.parent, "--cache-size=256M") as mnt:
-        array = np.load(mnt / path.name / "x.npy", mmap_mode="r")
-        for first in range(0, 10_000, 256):
-            for column in range(first, min(first + 256, 10_000), 64):
-                assert array[:, column][5] == column % 100
-        misses = statistics_of(mnt)["cache"]["misses"]
-    # Beside chunks the cache has what describes the file.
-    rows.value("columns of [10000, 10000] in 256 x 256 chunks: 1,600 chunks", misses, "blocks decoded", "each once",
-               misses <= 1620)
-
-
 def many_groups(rows, path):
     def root():
         with fresh(path.parent) as mnt:
@@ -294,7 +276,7 @@ def many_groups(rows, path):
 
 
 WORKS = [(whole, kinds), (random_frames, film), (names, groups), (first_look, demos), (workers, film), (from_afar, demos),
-         (columns, wide), (many_groups, million)]
+         (many_groups, million)]
 
 
 def main():
