@@ -99,8 +99,7 @@ impl Object {
             return Err(FetchError::Changed);
         }
         if answer.status == StatusCode::PARTIAL_CONTENT {
-            let range = answer.headers.get(header::CONTENT_RANGE).and_then(|range| range.to_str().ok());
-            let Some((start, last, size)) = range.and_then(content_range) else {
+            let Some((start, last, size)) = part(&answer.headers) else {
                 return Err(FetchError::Failed(format!("{store}: the server does not say which bytes it gives")));
             };
             if size.is_some_and(|size| size != self.id.size) {
@@ -112,11 +111,11 @@ impl Object {
             return Ok(0);
         }
         // A server without ranges sends the whole object.
-        let length = answer.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let length = content_length(&answer.headers);
         if answer.headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
             return Err(FetchError::Failed(format!("{store}: the server compresses what it sends")));
         }
-        if length.is_some_and(|length: u64| length != self.id.size) {
+        if length.is_some_and(|length| length != self.id.size) {
             return Err(FetchError::Changed);
         }
         if from > 0 && self.id.size > WITHOUT_RANGES {
@@ -146,8 +145,20 @@ fn number(text: &str) -> Result<HeaderValue, FetchError> {
     HeaderValue::from_str(text).map_err(|_| FetchError::Failed("an entity tag that no request can name".into()))
 }
 
+/// Returns the first and the last byte that an answer of status 206 brings, and the object's size if it is given. `None`
+/// if it does not say so, or has another number of bytes, as a part that was compressed on the way.
+pub(super) fn part(headers: &HeaderMap) -> Option<(u64, u64, Option<u64>)> {
+    let (start, last, size) = content_range(headers.get(header::CONTENT_RANGE)?.to_str().ok()?)?;
+    let is_whole = content_length(headers).is_none_or(|length| length.checked_sub(1) == Some(last - start));
+    is_whole.then_some((start, last, size))
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// Parses `bytes 5-9/20`. Returns the first byte, the last one, and the size if it is given.
-pub(super) fn content_range(text: &str) -> Option<(u64, u64, Option<u64>)> {
+fn content_range(text: &str) -> Option<(u64, u64, Option<u64>)> {
     let (range, size) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
     let (start, last) = range.split_once('-')?;
     let (start, last) = (start.trim().parse().ok()?, last.trim().parse().ok()?);
@@ -165,6 +176,22 @@ mod tests {
     #[test]
     fn tags_that_lose_their_weakness() {
         assert_eq!([opaque("W/\"a-1\""), opaque("a-1"), opaque("W/x"), opaque("")], ["a-1", "a-1", "W/x", ""]);
+    }
+
+    #[test]
+    fn parts_have_the_bytes_that_they_name() {
+        let headers = |length: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_RANGE, HeaderValue::from_static("bytes 5-9/20"));
+            length.map(|length| headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static(length)));
+            headers
+        };
+        for right in [None, Some("5")] {
+            assert_eq!(part(&headers(right)), Some((5, 9, Some(20))));
+        }
+        for wrong in ["0", "4", "6", "20", "18446744073709551615"] {
+            assert_eq!(part(&headers(Some(wrong))), None, "{wrong}");
+        }
     }
 
     #[test]
