@@ -329,6 +329,47 @@ def test_parts_that_name_no_state_are_not_put_together():
             assert done.stdout == b""
 
 
+def test_a_part_that_is_shorter_than_it_says_is_not_put_together():
+    """Compressed on the way: what the answer has are no bytes of the object, whatever range it names."""
+    store = Store()
+    store.put("x.bin", b"a" * 1000)
+    tag = store.objects["b"]["x.bin"][1]
+    struck = []
+
+    def compressed(handler):
+        if handler.command != "GET" or "Range" not in handler.headers or len(struck) >= 2:
+            return False
+        struck.append(handler.path)
+        handler.answer(206, b"\x1f\x8b" + bytes(100), ETag=f'"{tag}"', Content_Encoding="gzip", Content_Range="bytes 0-999/1000")
+        return True
+
+    store.faults = [with_index, compressed]
+    with store.serving() as endpoint:
+        for url in (f"{endpoint}/b/x.bin", "s3://b/x.bin"):
+            struck.clear()
+            done = run("cat", url, *quick(endpoint))
+            assert struck and done.stdout in (b"", b"a" * 1000), done.stdout[:20]
+            assert done.stdout or done.returncode == 1
+
+
+def test_a_file_is_not_shown_as_empty_when_its_server_fails():
+    """The list of a web server has no sizes. What it said before does not take the place of an answer."""
+    store = Store()
+    store.put("x.bin", b"bytes")
+    store.faults = [with_index]
+    fails = threading.Event()
+    with store.serving() as endpoint, mounted(f"{endpoint}/b/", *quick(endpoint)) as mnt:
+        store.faults = [lambda handler: fails.is_set() and (handler.answer(500) or True), with_index]
+        assert "x.bin" in os.listdir(mnt)
+        fails.set()
+        # Until what was learned before no longer holds: the name alone was.
+        for _ in range(20):
+            with contextlib.suppress(OSError):
+                assert os.stat(mnt / "x.bin").st_size == 5
+            time.sleep(0.5)
+        fails.clear()
+
+
 # --- listings and slow answers -----------------------------------------------------------------
 
 

@@ -1,4 +1,5 @@
-"""`scripts/soak` for a short time in each mode: readers, changes and kills at once, under a limit of memory."""
+"""`scripts/soak` for a short time in each mode: readers, changes and kills at once, under a limit of memory; and
+`scripts/soak_hostile`: a store that lies, and clients that attack the server."""
 
 import json
 import os
@@ -25,3 +26,12 @@ def test_soak(mode, spill):
     assert done.returncode == 0, json.dumps(record, indent=2)
     assert record["readers"] == 64 and record["wrong"] == 0 and record["stuck"] == 0
     assert record["events"]["kills"] >= 1 and record["events"]["reads"] > 100
+
+
+def test_soak_hostile():
+    done = subprocess.run([sys.executable, ROOT / "scripts/soak_hostile", "0.25"], stdin=subprocess.DEVNULL, timeout=300,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "SHARDFS_BIN": BIN})
+    record = json.loads(done.stdout)
+    assert done.returncode == 0 and record["wrong"] == 0 and record["stuck"] == 0, json.dumps(record, indent=2)
+    assert sum(record["strikes"].values()) > 20 and sum(record["kernel_kills"].values()) == 0
+    assert all(record["counts"][f"{where} right"] > 20 for where in ("s3", "http", "server"))

@@ -236,7 +236,10 @@ impl RemoteStore {
         }
         let part = names::part_of(name, is_top);
         if is_crowd || self.backend.is_pinned() || part.is_none() && names::needs_listing(name) {
-            return Ok(self.listing(folder, key)?.get(name));
+            return match self.listing(folder, key)?.get(name) {
+                Some(entry) if entry.is_unsized() => self.complete(folder, key, &entry),
+                entry => Ok(entry),
+            };
         }
         let Some(part) = part else { return Ok(None) };
         // The front of a known object is not fetched again.
@@ -246,7 +249,9 @@ impl RemoteStore {
         let entry = match wait(self.look(&[key, &part].concat(), wants_front)) {
             Ok(node) => node.map(|node| Entry::new(&part, node, is_top)),
             // A server that can't be reached has deleted nothing: the last answer is used for a while longer.
+            // One of a listing without sizes is not: it would be an empty file.
             Err(error) => match self.listings.outdated(folder, name) {
+                Some(Some(entry)) if entry.is_unsized() => return Err(error.into()),
                 Some(entry) if matches!(error, FetchError::Failed(_) | FetchError::TimedOut(_)) => {
                     log::warn!("shown as it was before: {error}");
                     entry
@@ -329,11 +334,9 @@ impl RemoteStore {
             if self.is_page(&answer) {
                 return Err(FetchError::Gone);
             }
-            let text = |name| answer.headers.get(name).and_then(|value| value.to_str().ok());
             let size = match answer.status {
-                StatusCode::PARTIAL_CONTENT => {
-                    text(header::CONTENT_RANGE).and_then(fetch::content_range).and_then(|(_, _, size)| size)
-                }
+                StatusCode::PARTIAL_CONTENT => fetch::part(&answer.headers)
+                    .and_then(|(start, last, size)| size.filter(|&size| start == 0 && last + 1 == size.min(FRONT))),
                 _ => length_of(&answer),
             };
             let Some(size) = size else { return self.head(key).await };
