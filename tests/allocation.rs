@@ -529,3 +529,54 @@ fn metadata_of_many_containers_is_not_interpreted_at_once() {
     // The budget lets two in at the most, beside what is read and kept.
     assert!(all < 3 * one + 16 * MIB, "one holds {one} bytes, 15 hold {all}");
 }
+
+/// Reads all of a file of a folder that is a container. Whether it could, and what was held at most.
+fn document_of(folder: &std::path::Path, name: &str) -> (bool, usize) {
+    let vfs = common::walk::open(folder, Options { cache_size: 64 << 20, ..Options::default() });
+    let (_, held, is_read) = measure(|| {
+        let container = common::walk::lookup(&vfs, shardfs::vfs::ROOT, "x")?;
+        let file = common::walk::lookup(&vfs, container.ino, name)?;
+        vfs.read(file.ino, 0, 1 << 20).ok().map(|bytes| !bytes.as_syscall_buf().is_empty())
+    });
+    (is_read == Some(true), held)
+}
+
+#[test]
+fn documents_beside_the_files_that_they_describe() {
+    const BUDGET: usize = 64 * MIB;
+    let _alone = alone();
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    // Lines of a list of empty texts, eight bytes of memory and more for each of their own.
+    for (count, fits) in [(100_000, true), (5_000_000, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("x/meta")).unwrap();
+        std::fs::copy(golden.join("lerobot/v20_images/meta/info.json"), folder.path().join("x/meta/info.json"))
+            .unwrap();
+        let line = format!("{{\"episode_index\":0,\"length\":1,\"tasks\":[{}\"\"]}}\n", "\"\",".repeat(count));
+        std::fs::write(folder.path().join("x/meta/episodes.jsonl"), line).unwrap();
+        let (is_read, held) = document_of(folder.path(), "container.json");
+        assert!(is_read == fits && held < BUDGET + 32 * MIB, "{count} tasks: {is_read}, {held} bytes held");
+    }
+    // A data type of very many fields.
+    for (count, fits) in [(10_000, true), (1_000_000, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("x")).unwrap();
+        let fields: Vec<String> = (0..count).map(|number| format!("[\"f{number}\",\"|u1\"]")).collect();
+        let dtype = fields.join(",");
+        let rest =
+            "\"zarr_format\":2,\"shape\":[1],\"chunks\":[1],\"compressor\":null,\"filters\":null,\"order\":\"C\"";
+        let text = format!("{{{rest},\"fill_value\":null,\"dtype\":[{dtype}]}}");
+        std::fs::write(folder.path().join("x/.zarray"), text).unwrap();
+        let (is_read, held) = document_of(folder.path(), "container.json");
+        assert!(is_read == fits && held < BUDGET + 32 * MIB, "{count} fields: {is_read}, {held} bytes held");
+    }
+    // A feature of a data set that is a text of JSON, or a list.
+    for features in [format!("[{}1]", "{},".repeat(4 << 20)), format!("{{\"a\":[{}1]}}", "{},".repeat(4 << 20))] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("x")).unwrap();
+        std::fs::write(folder.path().join("x/features.json"), features).unwrap();
+        std::fs::write(folder.path().join("x/dataset_info.json"), "{}").unwrap();
+        let (is_read, held) = document_of(folder.path(), "container.json");
+        assert!(!is_read && held < BUDGET + 32 * MIB, "{held} bytes held");
+    }
+}

@@ -659,6 +659,9 @@ impl Content for Zarr {
         if left_out > 0 {
             front.insert("items_left_out".into(), left_out.into());
         }
+        // Of one item at a time there is a second tree, with values of about the same size.
+        let types = self.arrays.iter().take(limits::DESCRIBED).map(|item| item.array.dtype.memory_usage());
+        memory.reserve(types.max().unwrap_or(0) as u64)?;
         let items = self.arrays.iter().take(limits::DESCRIBED).map(|item| {
             let written =
                 item.array.chunks.as_ref().ok().filter(|_| item.reason().is_none()).map(|chunks| &chunks.written);

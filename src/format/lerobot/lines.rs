@@ -40,6 +40,10 @@ pub fn object<T: serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, String> 
     }
 }
 
+/// Bytes of memory that a byte of a line can take when it is interpreted. The worst case is a list of empty tasks while
+/// it grows: `"",` becomes a text of 24 bytes in the old list and two in the new one.
+const ROOM: u64 = 24;
+
 /// Bytes that are read at a time.
 const PIECE: u64 = 1 << 20;
 
@@ -55,8 +59,14 @@ pub fn lines<E: From<SourceError>>(
 ) -> Result<(), E> {
     let (mut at, mut number, mut line, mut is_long) = (0, 0, Vec::new(), false);
     memory.reserve(PIECE)?;
+    let mut longest = 0;
     let mut end = |line: &mut Vec<u8>, is_long: &mut bool| {
         number += 1;
+        // Lines are interpreted one at a time.
+        if line.len() > longest {
+            memory.reserve((line.len() - longest) as u64 * ROOM)?;
+            longest = line.len();
+        }
         let whole = (!std::mem::take(is_long)).then_some(line.as_slice());
         let done = match whole.map(<[u8]>::trim_ascii) {
             Some([]) => Ok(()),

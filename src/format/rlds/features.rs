@@ -1,5 +1,7 @@
 //! `features.json`: what the values of a data set's records mean (`docs/formats/rlds.md` 6).
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use crate::format::{Class, DType, FormatError};
@@ -81,7 +83,7 @@ pub enum LeafKind {
 /// `Refused` with the reason.
 pub fn parse_features(value: &Value) -> Result<Features, FormatError> {
     let old = older(value)?;
-    let Some(top) = old.as_ref().or(value.get("featuresDict")).and_then(Value::as_object) else {
+    let Some(top) = old.as_deref().or(value.get("featuresDict")).and_then(Value::as_object) else {
         return Err(refused("features.json is no dictionary of features at its top".into()));
     };
     let mut features = Features { leaves: Vec::new(), has_steps: false };
@@ -95,7 +97,7 @@ fn refused(reason: String) -> FormatError {
 }
 
 /// Returns the dictionary of the older form, in which the content may be JSON in a text.
-fn older(value: &Value) -> Result<Option<Value>, FormatError> {
+fn older(value: &Value) -> Result<Option<Cow<'_, Value>>, FormatError> {
     let (Some(class), Some(content)) = (value.get("proto_cls").and_then(Value::as_str), value.get("content")) else {
         return Ok(None);
     };
@@ -105,9 +107,11 @@ fn older(value: &Value) -> Result<Option<Value>, FormatError> {
     match content {
         Value::String(text) => {
             let parsed = serde_json::from_str(text);
-            parsed.map(Some).map_err(|error| refused(format!("the content of features.json is no JSON: {error}")))
+            parsed
+                .map(|parsed| Some(Cow::Owned(parsed)))
+                .map_err(|error| refused(format!("the content of features.json is no JSON: {error}")))
         }
-        content => Ok(Some(content.clone())),
+        content => Ok(Some(Cow::Borrowed(content))),
     }
 }
 

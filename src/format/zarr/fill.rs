@@ -30,7 +30,11 @@ pub(super) fn of(value: &Json, elements: &Elements, is_v3: bool) -> Result<Vec<u
 }
 
 fn shown(value: &Json) -> String {
-    let mut text = value.to_serde().to_string();
+    let mut text = match value {
+        Json::List(_) => "that is a list".into(),
+        Json::Object(_) => "that is an object".into(),
+        value => value.to_serde().to_string(),
+    };
     if text.len() > 64 {
         let end = (0..=64).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);

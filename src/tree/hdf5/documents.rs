@@ -307,6 +307,7 @@ impl Hdf5 {
         if let (FormKind::Plain(_), Some(fill)) = (&form.kind, &dataset.fill) {
             let mut values = Values::new(&self.store, context, memory);
             let value = values.element(&dataset.datatype, fill)?.line(context, memory)?;
+            memory.reserve((value.len() as u64).saturating_mul(limits::JSON_ROOM))?;
             own.fill = serde_json::from_slice(&value).ok();
         }
         let info = self.info(described);

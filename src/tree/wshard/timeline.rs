@@ -64,13 +64,13 @@ fn document<T>(
     if view.size() > limits::METADATA_JSON {
         return Ok(None);
     }
+    let memory = WorkingMemory::of_reader(reader);
+    memory.reserve(view.size() * (limits::JSON_ROOM + 1))?;
     let bytes = match view.copy_at(reader, 0, view.size()) {
         Ok(bytes) => bytes,
         Err(fault) if fault.would_block_for().is_some() => return Err(fault),
         Err(_) => return Ok(None),
     };
-    let memory = WorkingMemory::of_reader(reader);
-    memory.reserve(view.size() * limits::JSON_ROOM)?;
     Ok(serde_json::from_slice(&bytes).ok().as_ref().map(take))
 }
 
