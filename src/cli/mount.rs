@@ -55,7 +55,7 @@ While mounted:
 Exit codes: 0 the mount answers (in the foreground: has ended), 1 it could not be made, 2 a wrong command line. As
 mount.shardfs: 0, 32 and 1.")]
 pub(super) struct Arguments {
-    /// A folder, or one container
+    /// A folder, a container, or a URL
     source: PathBuf,
 
     /// A folder outside SOURCE; its own files are hidden while this is mounted
@@ -137,6 +137,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         number_key: super::number_key::kept(),
         ..arguments.view.checked()
     };
+    let first_use = is_url(&arguments.source).then(|| super::remote::first_use_of_disk(&options.remote)).flatten();
     let vfs = Arc::new(Vfs::open(&arguments.source, options)?);
     check_source(&vfs)?;
     // From here on. Before, problems of SOURCE itself are this command's own error.
@@ -189,6 +190,9 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     }
     if let (vfs::IoMode::Passthrough, Some(reason)) = (arguments.io_mode, &vfs.serving().reason) {
         eprintln!("shardfs: not in passthrough mode: {reason}");
+    }
+    if let Some(told) = first_use {
+        eprintln!("shardfs: {told}");
     }
     log::info!("{} is mounted on {}", vfs.source().display(), mountpoint.display());
     running.begin(&vfs, &own);

@@ -2,17 +2,20 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    io::{self, IsTerminal},
     os::unix::{
         ffi::{OsStrExt, OsStringExt},
         process::CommandExt,
     },
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use clap::Args;
+use parking_lot::Mutex;
 
+use super::escape;
 use crate::{
     store::remote::{self, Address, Detect, Location, Options, URLS, is_url},
     tree,
@@ -96,9 +99,34 @@ impl RemoteOptions {
                 },
             },
             disk_cache_size: self.disk_cache_size,
+            on_trouble: io::stderr().is_terminal().then_some(tell),
             ..Options::default()
         }
     }
+}
+
+/// Tells the person at the terminal that a server does not answer, once in ten seconds. A process that has left its
+/// terminal tells nothing.
+fn tell(trouble: &str) {
+    const PAUSE: Duration = Duration::from_secs(10);
+    static TOLD: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut told = TOLD.lock();
+    if io::stderr().is_terminal() && told.is_none_or(|then| then.elapsed() >= PAUSE) {
+        eprintln!("shardfs: {}", escape::escaped(trouble));
+        *told = Some(Instant::now());
+    }
+}
+
+/// Returns what to tell about the usual folder of the disk cache before it is made; `None` if it is there or not used.
+pub(super) fn first_use_of_disk(options: &Options) -> Option<String> {
+    let folder = options.disk_cache.as_ref().filter(|folder| Some(*folder) == Options::usual_disk_cache().as_ref())?;
+    if folder.exists() {
+        return None;
+    }
+    let (folder, size) = (escape::path(folder), super::status::bytes(options.disk_cache_limit()));
+    Some(format!(
+        "bytes of objects are kept in {folder}, up to {size}; --disk-cache-size and --no-disk-cache change that"
+    ))
 }
 
 /// This command line again without the secrets of its URLs, which go into the environment instead: other users see the

@@ -135,7 +135,7 @@ pub(crate) fn open(source: &Path, options: &Options, is_container_name: IsContai
 }
 
 /// How a remote store is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// The profile in `~/.aws/config` and `~/.aws/credentials`, instead of `AWS_PROFILE`.
     pub profile: Option<String>,
@@ -163,6 +163,8 @@ pub struct Options {
     pub disk_cache_size: Option<u64>,
     /// Memory for bytes of objects: those that are being read, and those that are fetched ahead.
     pub memory: u64,
+    /// Is called with the reason, which holds no secret, if a request has been tried without success for two seconds.
+    pub on_trouble: Option<fn(&str)>,
 }
 
 impl Options {
@@ -211,6 +213,7 @@ impl Default for Options {
             disk_cache: Self::usual_disk_cache(),
             disk_cache_size: None,
             memory: MEMORY,
+            on_trouble: None,
         }
     }
 }

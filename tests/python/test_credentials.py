@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pty
 import re
 import ssl
 import subprocess
@@ -12,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from support import daemon_of, mounted, run
-from support.stores import Store
+from support import BIN, daemon_of, mounted, run
+from support.stores import Store, free_port
 
 SECRET = "geheimnis"
 
@@ -159,8 +160,70 @@ def test_without_any_keys_it_says_what_to_do(store, env):
         env("AWS_METADATA_ENDPOINT", f"{address}/nowhere")
         begin = time.monotonic()
         failed = run("ls", "s3://b/d", f"--endpoint-url={endpoint}", "--timeout=3s", "--retries=1")
-    assert failed.returncode == 1 and "--no-sign-request" in failed.stderr, failed.stderr
+    # What to do comes first. That the service of a cloud's machines does not answer is no news.
+    assert failed.returncode == 1 and "no credentials; give keys by AWS_ACCESS_KEY_ID" in failed.stderr, failed.stderr
     assert time.monotonic() - begin < 60
+
+
+@pytest.mark.parametrize("origin", ["AWS_ACCESS_KEY_ID", "the profile lab"])
+def test_refused_keys_are_named(store, env, tmp_path, origin):
+    """By the first characters of their name and by where they come from, and never by what is secret."""
+    store, endpoint = store
+    store.faults = [lambda handler: handler.fail(403, "InvalidAccessKeyId") or True]
+    options = [f"--endpoint-url={endpoint}"]
+    if origin == "AWS_ACCESS_KEY_ID":
+        env("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+        env("AWS_SECRET_ACCESS_KEY", SECRET)
+    else:
+        (tmp_path / ".aws").mkdir()
+        (tmp_path / ".aws/credentials").write_text(
+            f"[lab]\naws_access_key_id = AKIAEXAMPLE\naws_secret_access_key = {SECRET}\n")
+        options.append("--profile=lab")
+    failed = run("ls", "s3://b/d", *options)
+    assert failed.returncode == 1 and f"; the key AKIA… of {origin} was refused" in failed.stderr
+    assert "AKIAE" not in failed.stderr and SECRET not in failed.stderr
+    unsigned = run("ls", "s3://b/d", f"--endpoint-url={endpoint}", "--no-sign-request")
+    assert unsigned.returncode == 1 and "give keys by" in unsigned.stderr
+
+
+def test_a_person_is_told_that_a_server_is_tried_again(env, tmp_path):
+    """On a terminal, after two seconds; a program that reads stderr is not."""
+    url = f"http://127.0.0.1:{free_port()}/x/"
+    command = [BIN, "ls", url, "--timeout=6s"]
+    assert "trying again" not in run(*command[1:]).stderr
+    shown = pseudo_terminal(command)
+    assert "; trying again" in shown, shown
+
+
+def pseudo_terminal(command):
+    """What a command prints on a terminal."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(command[0], command)
+    text = b""
+    while True:
+        try:
+            part = os.read(terminal, 1 << 16)
+        except OSError:
+            break
+        if not part:
+            break
+        text += part
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    return text.decode()
+
+
+def test_the_first_mount_says_where_bytes_are_kept(store, env, tmp_path):
+    _, endpoint = store
+    options = (f"--endpoint-url={endpoint}", "--no-sign-request")
+    mnt = tmp_path / "mnt"
+    mnt.mkdir()
+    said = []
+    for _ in range(2):
+        said.append(run("mount", *options, "s3://b/d", mnt, check=True).stderr)
+        run("umount", mnt, check=True)
+    assert f"bytes of objects are kept in {tmp_path}/cache/shardfs/objects, up to " in said[0] and "kept in" not in said[1]
 
 
 def test_a_profile_names_server_region_and_keys(store, env, tmp_path):

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use object_store::client::{HttpRequest, HttpRequestBody};
 
-use super::object::FetchError;
+use super::{address::hide, object::FetchError};
 
 /// Most names asked for in one request of a listing: the limit of S3.
 pub(super) const PAGE: u16 = 1000;
@@ -162,6 +162,11 @@ pub(super) trait Backend: Send + Sync + fmt::Debug {
     /// Returns what to do about a request that was not allowed.
     fn remedy(&self) -> &'static str;
 
+    /// Returns what to do about a request that was refused although it had credentials, if those can be named.
+    fn refused(&self) -> String {
+        self.remedy().into()
+    }
+
     /// Returns whether requests name one state by themselves, as a commit does.
     fn is_pinned(&self) -> bool {
         false
@@ -181,6 +186,16 @@ pub(super) fn request(ask: &Ask<'_>, url: &str) -> Result<HttpRequest, FetchErro
     *request.uri_mut() =
         url.parse().map_err(|_| FetchError::Failed("a key, or an address, that no request can name".into()))?;
     Ok(request)
+}
+
+/// Returns the error of a request for which there are no credentials. What to do comes first. That the service of a
+/// cloud's machines does not answer is no news elsewhere, and is only logged.
+pub(super) fn without_credentials(backend: &dyn Backend, error: &object_store::Error) -> FetchError {
+    let (store, remedy, why) = (backend.store(), backend.remedy(), hide(&error.to_string()));
+    log::debug!("{store}: no credentials: {why}");
+    let is_service = ["169.254.", "metadata.google.internal"].iter().any(|service| why.contains(service));
+    let why = if is_service { String::new() } else { format!(" ({why})") };
+    FetchError::Denied(format!("{store}: no credentials; {remedy}{why}"))
 }
 
 /// Parses a number of bytes; `None` if no file can have that many.

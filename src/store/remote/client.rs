@@ -35,6 +35,8 @@ const STALL: Duration = Duration::from_secs(10);
 /// The first pause between two attempts; each is twice as long as the one before, up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Time without success after which a person is told that the request is tried again.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How often a request checks whether a reader still waits for it.
 const WANTED: Duration = Duration::from_millis(200);
 /// Bytes read of the body of an error answer.
@@ -86,6 +88,7 @@ pub(super) struct Client {
     pub(super) timeout: Duration,
     retries: u32,
     pub(super) counters: Arc<Counters>,
+    on_trouble: Option<fn(&str)>,
 }
 
 /// An answer whose headers have arrived.
@@ -174,6 +177,7 @@ pub(super) struct Attempts {
     came: u64,
     store: Arc<str>,
     counters: Arc<Counters>,
+    on_trouble: Option<fn(&str)>,
 }
 
 impl Attempts {
@@ -215,6 +219,11 @@ impl Attempts {
             return Err(if is_late || out_of_time { FetchError::TimedOut(text) } else { FetchError::Failed(text) });
         }
         log::debug!("{}: {why}; again in {:.2} s", self.store, pause.as_secs_f64());
+        if self.begun.elapsed() + pause >= PATIENCE
+            && let Some(tell) = self.on_trouble.take()
+        {
+            tell(&format!("{}: {why}; trying again", self.store));
+        }
         self.counters.retries.fetch_add(1, Relaxed);
         tokio::time::sleep(pause).await;
         Ok(())
@@ -231,6 +240,7 @@ impl Client {
             timeout: options.timeout,
             retries: options.retries,
             counters: Arc::default(),
+            on_trouble: options.on_trouble,
         })
     }
 
@@ -252,6 +262,7 @@ impl Client {
             came: 0,
             store: store.clone(),
             counters: self.counters.clone(),
+            on_trouble: self.on_trouble,
         }
     }
 
@@ -328,7 +339,7 @@ impl Client {
                 StatusCode::RANGE_NOT_SATISFIABLE => FetchError::Changed,
                 StatusCode::NOT_FOUND | StatusCode::GONE => FetchError::Gone,
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                    FetchError::Denied(format!("{store}: the server said {said}; {}", backend.remedy()))
+                    FetchError::Denied(format!("{store}: the server said {said}; {}", backend.refused()))
                 }
                 status if is_passing(status, &code) => {
                     attempts.again(Trouble::passing(&format!("the server said {said}")), wait).await?;

@@ -15,8 +15,7 @@ use serde::{
 };
 
 use super::{
-    address::hide,
-    backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request, size},
+    backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request, size, without_credentials},
     json::{self, Each, Size},
     location::{escape_object, escape_value},
     object::FetchError,
@@ -66,14 +65,7 @@ impl Backend for Azure {
                 request.headers_mut().insert("x-ms-version", HeaderValue::from_static("2023-11-03"));
                 return Ok(request);
             };
-            let credential = credentials.get_credential().await.map_err(|error| {
-                FetchError::Denied(format!(
-                    "{}: no credentials: {}; {}",
-                    self.store,
-                    hide(&error.to_string()),
-                    self.remedy()
-                ))
-            })?;
+            let credential = credentials.get_credential().await.map_err(|error| without_credentials(self, &error))?;
             let signer = AzureAuthorizer::new(&credential, &self.account);
             signer.try_authorize(&mut request).map_err(|error| FetchError::Failed(error.to_string()))?;
             Ok(request)
@@ -168,14 +160,8 @@ impl Backend for Gcs {
                 request.headers_mut().insert("x-goog-if-generation-match", generation);
             }
             if let Some(credentials) = &self.credentials {
-                let credential = credentials.get_credential().await.map_err(|error| {
-                    FetchError::Denied(format!(
-                        "{}: no credentials: {}; {}",
-                        self.store,
-                        hide(&error.to_string()),
-                        self.remedy()
-                    ))
-                })?;
+                let credential =
+                    credentials.get_credential().await.map_err(|error| without_credentials(self, &error))?;
                 let bearer = HeaderValue::from_str(&format!("Bearer {}", credential.bearer));
                 let mut bearer = bearer.map_err(|_| FetchError::Failed("a token that no request can name".into()))?;
                 bearer.set_sensitive(true);

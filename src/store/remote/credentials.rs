@@ -21,7 +21,7 @@ use super::{
     location::{Repository, Scheme},
     object::FetchError,
     profile::{Profile, ProfileKeys, variable},
-    s3::S3,
+    s3::{Keys, S3},
     web::Web,
 };
 
@@ -112,12 +112,15 @@ fn web(location: &Location) -> Result<Arc<dyn Backend>, FetchError> {
 
 fn hub(kind: Repository, location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchError> {
     let base = endpoint(options, &["HF_ENDPOINT"])?.unwrap_or_else(|| "https://huggingface.co".into());
-    let token = variable("HF_TOKEN").or_else(|| {
+    let set = variable("HF_TOKEN").map(|token| (token, "HF_TOKEN".to_owned()));
+    let token = set.or_else(|| {
         let home = variable("HF_HOME")
             .unwrap_or_else(|| format!("{}/.cache/huggingface", variable("HOME").unwrap_or_default()));
-        std::fs::read_to_string(format!("{home}/token")).ok().map(|token| token.trim().to_owned())
+        let file = format!("{home}/token");
+        Some((std::fs::read_to_string(&file).ok()?.trim().to_owned(), file))
     });
-    let token = token.filter(|token| !token.is_empty() && !options.no_sign_request);
+    let token = token.filter(|(token, _)| !token.is_empty() && !options.no_sign_request);
+    let (token, origin) = token.unzip();
     let authorization = token.map(|token| secret(&format!("Bearer {token}"))).transpose()?;
     let revision = location.revision.clone().unwrap_or_else(|| "main".into());
     let store = format!("{} at {base}", location.at_top());
@@ -128,6 +131,7 @@ fn hub(kind: Repository, location: &Location, options: &Options) -> Result<Arc<d
         name: location.store.clone(),
         revision: Mutex::new(revision),
         authorization,
+        origin,
     }))
 }
 
@@ -184,12 +188,25 @@ fn s3(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchE
     // As in the AWS CLI: a profile that the user names goes before the environment, the default one after it.
     let has_environment = variable("AWS_ACCESS_KEY_ID").is_some() || variable("AWS_WEB_IDENTITY_TOKEN_FILE").is_some();
     let by_profile = profile.as_ref().is_some_and(Profile::has_credentials);
-    let credentials: Option<AwsCredentialProvider> = match options.no_sign_request {
+    let credentials = match options.no_sign_request {
         true => None,
-        false if by_profile && (chosen.is_some() || !has_environment) => Some(Arc::new(ProfileKeys::new(&name))),
-        false => Some(environment(&region, options)?),
+        false if by_profile && (chosen.is_some() || !has_environment) => {
+            Some(Keys { provider: Arc::new(ProfileKeys::new(&name)), origin: format!("the profile {name}") })
+        }
+        false => Some(Keys { provider: environment(&region, options)?, origin: origin().into() }),
     };
     Ok(Arc::new(S3::new(&location.store, endpoint.as_deref(), region, credentials, options.request_payer)))
+}
+
+/// Returns which of the sources of [`environment`] is used.
+fn origin() -> &'static str {
+    const NAMED: [&str; 4] = [
+        "AWS_ACCESS_KEY_ID",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ];
+    NAMED.into_iter().find(|name| variable(name).is_some()).unwrap_or("this machine's role")
 }
 
 /// Returns the first of: keys of the environment, a web identity, a container's role, the machine's role.

@@ -30,6 +30,8 @@ pub(super) struct Hub {
     /// What was asked for, and its commit once that is known.
     pub(super) revision: Mutex<String>,
     pub(super) authorization: Option<HeaderValue>,
+    /// Where the token comes from, as users know it.
+    pub(super) origin: Option<String>,
 }
 
 impl fmt::Debug for Hub {
@@ -98,6 +100,13 @@ impl Backend for Hub {
 
     fn remedy(&self) -> &'static str {
         "give a token by HF_TOKEN or `hf auth login` if the repository is private or has terms to agree to"
+    }
+
+    fn refused(&self) -> String {
+        match &self.origin {
+            Some(origin) => format!("the token of {origin} was refused; check that it may read the repository"),
+            None => self.remedy().into(),
+        }
     }
 
     fn is_web(&self) -> bool {

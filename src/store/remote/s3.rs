@@ -11,12 +11,20 @@ use object_store::{
 use parking_lot::Mutex;
 
 use super::{
-    address::hide,
-    backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request, size},
+    backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request, size, without_credentials},
     location::{escape_object, escape_value, unescape},
     object::FetchError,
     time, xml,
 };
+
+/// Keys, and where they come from, as users know it.
+pub(super) struct Keys {
+    pub(super) provider: AwsCredentialProvider,
+    pub(super) origin: String,
+}
+
+/// Characters of a key's name that messages show. They tell keys apart.
+const SHOWN_OF_KEY: usize = 4;
 
 /// A bucket.
 pub(super) struct S3 {
@@ -24,7 +32,9 @@ pub(super) struct S3 {
     /// The address of the bucket, without `/` at its end.
     base: String,
     /// `None`: nothing is signed.
-    credentials: Option<AwsCredentialProvider>,
+    credentials: Option<Keys>,
+    /// The first characters of the key's name that requests are signed with.
+    signed_as: Mutex<String>,
     /// The server may name another one.
     region: Mutex<String>,
     /// Whether the address follows from the region, as it does at AWS.
@@ -43,7 +53,7 @@ impl S3 {
         bucket: &str,
         endpoint: Option<&str>,
         region: String,
-        credentials: Option<AwsCredentialProvider>,
+        credentials: Option<Keys>,
         requester_pays: bool,
     ) -> Self {
         let (store, base) = match endpoint {
@@ -54,7 +64,8 @@ impl S3 {
             None => (format!("s3://{bucket}"), String::new()),
         };
         let bucket_at_aws = endpoint.is_none().then(|| bucket.to_owned());
-        Self { store: store.into(), base, credentials, region: Mutex::new(region), bucket_at_aws, requester_pays }
+        let (region, signed_as) = (Mutex::new(region), Mutex::default());
+        Self { store: store.into(), base, credentials, signed_as, region, bucket_at_aws, requester_pays }
     }
 
     fn base(&self) -> String {
@@ -90,14 +101,9 @@ impl Backend for S3 {
             };
             let mut request = request(ask, &url)?;
             if let Some(credentials) = &self.credentials {
-                let credential = credentials.get_credential().await.map_err(|error| {
-                    FetchError::Denied(format!(
-                        "{}: no credentials: {}; {}",
-                        self.store,
-                        hide(&error.to_string()),
-                        self.remedy()
-                    ))
-                })?;
+                let credential = credentials.provider.get_credential().await;
+                let credential = credential.map_err(|error| without_credentials(self, &error))?;
+                *self.signed_as.lock() = credential.key_id.chars().take(SHOWN_OF_KEY).collect();
                 let region = self.region.lock().clone();
                 let signer = AwsAuthorizer::new(&credential, "s3", &region).with_request_payer(self.requester_pays);
                 signer.try_authorize(&mut request, None).map_err(|error| FetchError::Failed(error.to_string()))?;
@@ -137,6 +143,15 @@ impl Backend for S3 {
     fn remedy(&self) -> &'static str {
         "give keys by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or --profile, or --no-sign-request for a public bucket; \
          listing needs s3:ListBucket, reading s3:GetObject"
+    }
+
+    fn refused(&self) -> String {
+        let Some(Keys { origin, .. }) = &self.credentials else { return self.remedy().into() };
+        let key = self.signed_as.lock();
+        format!(
+            "the key {key}… of {origin} was refused; check it, its secret key and its rights (s3:ListBucket to list, \
+             s3:GetObject to read), or give another one by --profile"
+        )
     }
 }
 
