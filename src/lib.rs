@@ -37,6 +37,12 @@
 //!
 //! What stands where in a container, and what each file holds to the byte, is `docs/TREE.md` of the project.
 //!
+//! # What has to be installed
+//!
+//! To build: Rust 1.88 and a C compiler (zstd and lz4 are compiled along). To use the library: nothing. Only frames of
+//! H.264 videos need the system's libavcodec (Debian: `libavcodec`), and mounting needs FUSE, for users other than root with
+//! `fusermount3` (Debian: `fuse3`). Without them everything else works, and a message says what is missing.
+//!
 //! # Features
 //!
 //! - `cli` (default): the `shardfs` command.
@@ -145,6 +151,8 @@ mod wanted;
 
 pub use cache::Verify;
 pub use format::{DType, DateUnit, ElementType, Field, Record, TimeUnit};
+// For the Python package only.
+#[doc(hidden)]
 pub use source::{Leased, before_fork, forked};
 pub use store::FollowLinks;
 pub use tree::ItemInfo;
@@ -152,7 +160,7 @@ pub use vfs::Problem;
 pub use video::{Program as DecoderProgram, run as run_decoder, set_program as set_decoder};
 pub use volume::{
     Array, AttributeValue, Cache, Element, Entries, Entry, EntryKind, Error, ErrorKind, FormatInfo, Likeness, Member,
-    MemberKind, OpenOptions, Slice, Volume, Walk, formats, likeness,
+    MemberKind, OpenOptions, Reader, Slice, Volume, Walk, formats, likeness,
 };
 
 /// The `shardfs` command: what its `main` calls.

@@ -6,6 +6,7 @@ mod entry;
 mod error;
 mod formats;
 mod members;
+mod reader;
 
 use std::{ffi::OsStr, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
 
@@ -16,6 +17,7 @@ pub use entry::{Entries, Entry, EntryKind, Walk};
 pub use error::{Error, ErrorKind};
 pub use formats::{FormatInfo, Likeness, formats, likeness};
 pub use members::{Member, MemberKind};
+pub use reader::Reader;
 
 pub use crate::view::Slice;
 use crate::{

@@ -3,7 +3,12 @@
 
 mod common;
 
-use std::{collections::BTreeMap, error::Error as _, fs, io};
+use std::{
+    collections::BTreeMap,
+    error::Error as _,
+    fs,
+    io::{self, Read as _, Seek as _, SeekFrom},
+};
 
 use common::kastore;
 use serde_json::Value as Json;
@@ -251,4 +256,49 @@ fn urls_are_opened_like_paths() {
     assert_eq!(array(&here), array(&there));
     let gone = Volume::open(format!("{}/none", bucket.endpoint())).unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn files_are_streams() {
+    let volume = Volume::open(common::golden("kastore").join("../../../fixtures")).unwrap();
+    let entry = volume.get("ep_001.wshard/signal/joint_pos.npy").unwrap();
+    let whole = entry.read().unwrap();
+    let mut reader = entry.reader();
+    let mut read = Vec::new();
+    assert_eq!(reader.read_to_end(&mut read).unwrap(), whole.len());
+    assert_eq!(read, whole);
+    assert_eq!(reader.read(&mut [0; 8]).unwrap(), 0);
+    for (to, place) in
+        [(SeekFrom::Start(5), 5), (SeekFrom::Current(-2), 3), (SeekFrom::End(-4), whole.len() as u64 - 4)]
+    {
+        assert_eq!(reader.seek(to).unwrap(), place);
+        let mut four = [0; 4];
+        reader.read_exact(&mut four).unwrap();
+        assert_eq!(four, whole[place as usize..place as usize + 4]);
+        reader.seek(SeekFrom::Start(place)).unwrap();
+    }
+    assert_eq!(reader.seek(SeekFrom::Current(i64::MIN)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    reader.seek(SeekFrom::Start(u64::MAX)).unwrap();
+    assert_eq!(reader.read(&mut [0; 8]).unwrap(), 0);
+    // Damage is an error with its place.
+    let mut damaged = volume.get("damaged/bad_crc.wshard/signal/joint_pos.npy").unwrap().reader();
+    let error = damaged.read_to_end(&mut Vec::new()).unwrap_err();
+    let inner = error.get_ref().and_then(|error| error.downcast_ref::<shardfs::Error>()).unwrap();
+    assert_eq!(inner.kind(), ErrorKind::Damaged);
+}
+
+#[test]
+fn rows_of_an_array() {
+    let volume = Volume::open(common::golden("kastore").join("../../../fixtures")).unwrap();
+    let array = volume.get("ep_001.wshard/signal/joint_pos.npy").unwrap().array().unwrap();
+    assert_eq!(array.shape(), [24, 7]);
+    let some = array.rows(3..5).unwrap();
+    assert_eq!((some.shape(), some.dtype()), (&[2, 7][..], array.dtype()));
+    assert_eq!(some.values::<f32>().unwrap(), array.values::<f32>().unwrap()[21..35]);
+    assert_eq!(array.rows(0..24).unwrap(), array);
+    assert_eq!(array.rows(24..24).unwrap().shape(), [0, 7]);
+    #[expect(clippy::reversed_empty_ranges, reason = "a wrong one")]
+    for wrong in [0..25, 5..4, u64::MAX - 1..u64::MAX] {
+        assert_eq!(array.rows(wrong).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
 }

@@ -1,5 +1,7 @@
 //! Arrays in memory, with their type and shape.
 
+use std::ops::Range;
+
 use super::{Error, ErrorKind};
 use crate::format::{DType, ElementType};
 
@@ -34,6 +36,25 @@ impl Array {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
+    }
+
+    /// Returns some rows (elements along the outermost axis) as an array of their own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if the array has no axes, or not these rows.
+    pub fn rows(&self, rows: Range<u64>) -> Result<Self, Error> {
+        let bad =
+            || Error::new(ErrorKind::InvalidInput, format!("no rows {rows:?} in an array of shape {:?}", self.shape));
+        let (&count, inner) = self.shape.split_first().ok_or_else(bad)?;
+        if rows.start > rows.end || rows.end > count {
+            return Err(bad());
+        }
+        // The array has `count` rows of this size, so neither overflows.
+        let row = if count == 0 { 0 } else { self.data.len() as u64 / count };
+        let bytes = (rows.start * row) as usize..(rows.end * row) as usize;
+        let data = self.data.get(bytes).ok_or_else(bad)?.to_vec();
+        let shape = std::iter::once(rows.end - rows.start).chain(inner.iter().copied()).collect();
+        Ok(Self { dtype: self.dtype.clone(), shape, data })
     }
 
     /// The bytes of the elements: little-endian, in C order.

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Array, Error, ErrorKind, Handle, Volume};
+use super::{Array, Error, ErrorKind, Handle, Reader, Volume};
 use crate::{
     format::ElementType,
     source::{Leased, Wait},
@@ -254,6 +254,25 @@ impl Entry {
         Ok(bytes)
     }
 
+    /// Returns a reader of a file's bytes, which starts at the first one.
+    ///
+    /// ```
+    /// # use std::io::{Read, Seek, SeekFrom};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut reader = shardfs::Volume::open("fixtures")?.get("ep_001.wshard/images/cam0/rgb/023.png")?.reader();
+    /// reader.seek(SeekFrom::Start(1))?;
+    /// let mut name = [0; 3];
+    /// reader.read_exact(&mut name)?;
+    /// assert_eq!(&name, b"PNG");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Reading a folder fails as [`Self::read_range`] does. Errors of reads hold an [`Error`].
+    pub fn reader(&self) -> Reader {
+        Reader::new(self.clone())
+    }
+
     /// Returns up to `length` bytes of a file from `offset` on, copied as little as possible.
     pub(crate) fn read_at(&self, offset: u64, length: u64) -> Result<Bytes, Error> {
         Ok(self.vfs().read(self.handle.ino, offset, length)?)
@@ -293,12 +312,13 @@ impl Entry {
         Ok(())
     }
 
-    /// Returns `length` bytes of a file from `offset` on without a copy, in memory that is shared with everyone who
+    /// For the Python package: returns `length` bytes of a file from `offset` on without a copy, in memory that is shared with everyone who
     /// reads the file. `None` if that is not safely possible: for compressed blocks, and for files that are open for
     /// writing, belong to another user, or are on a filesystem without leases. See [`Leased`].
     ///
     /// # Errors
     /// Those of [`Self::read_range`].
+    #[doc(hidden)]
     pub fn leased(&self, offset: u64, length: u64) -> Result<Option<Leased>, Error> {
         Ok(self.vfs().leased(self.handle.ino, offset, length)?)
     }
