@@ -45,6 +45,8 @@ const WAITING: usize = 256;
   shardfs cp data/ep_001.wshard/signal/joint_pos.npy q.npy
   shardfs cp -rn --exclude '*.json' --exclude images data/ep_001.wshard out/
 
+Braces are the shell's: {a,b} in a quoted pattern is not expanded.
+
 Exit codes: 0 everything is there, 1 something could not be copied (the rest was), 2 a wrong command line.")]
 pub(super) struct Arguments {
     /// Files and folders inside containers: the container's path, then the path in it

@@ -223,14 +223,14 @@ fn decoded_blocks() -> Check {
     let DiskTierOptions { folder, size, .. } = default_options();
     let shown = folder.display();
     match Disk::existing(&folder, Limits::new(&folder, size)).and_then(|disk| Ok((disk.is_local(), disk.usage()?))) {
-        Ok((true, usage)) => ok(NAME, format!("{} blobs, {} bytes in {shown}", usage.blobs, usage.bytes)),
+        Ok((true, usage)) => ok(NAME, format!("{} blobs, {} in {shown}", usage.blobs, status::bytes(usage.bytes))),
         Ok((false, _)) => warning(
             NAME,
             format!("{shown} is not on a disk of this machine"),
             "give --spill a folder on a local disk: reading from a server is no faster than decoding",
         ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            ok(NAME, format!("--spill auto would keep up to {size} bytes in {shown}"))
+            ok(NAME, format!("--spill auto would keep up to {} in {shown}", status::bytes(size)))
         }
         Err(error) => warning(
             NAME,

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use clap::{ArgAction, Args};
 
 use super::{
@@ -37,6 +37,7 @@ const HIDDEN: [&str; 2] = [".file", ".raw"];
   shardfs ls -l 'data/*.wshard/signal/joint_*.npy'
   shardfs ls -R data/ | grep joint_pos
   shardfs ls --tree data/ep_001.wshard
+  shardfs ls -R --depth 2 data/ | grep '[.]wshard$'
   shardfs ls -R --json data/ | jq -r 'select(.dtype == \"f32\") | .path'
 
 Times are UTC.
@@ -70,6 +71,10 @@ pub(super) struct Arguments {
     /// Also list what is in the folders, drawn as a tree
     #[arg(long, conflicts_with_all = ["recursive", "long", "json"])]
     tree: bool,
+
+    /// With -R or --tree, list at most N levels below PATH; folders and containers on the last one are not opened
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    depth: Option<u32>,
 
     /// Sort by modification time, newest first
     #[arg(short = 't', conflicts_with = "by_size")]
@@ -112,6 +117,9 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
+    if arguments.depth.is_some() && !arguments.recursive && !arguments.tree {
+        bail!("--depth needs -R or --tree");
+    }
     let stdout = io::stdout().lock();
     let is_terminal = stdout.is_terminal();
     let out = BufWriter::new(stdout);
@@ -196,8 +204,8 @@ impl<W: Write> List<'_, W> {
         let Arguments { long, recursive, json, by_time, by_size, reverse, .. } = *self.arguments;
         let only_names = ![long, recursive, json, by_time, by_size, reverse].contains(&true);
         // A stack instead of recursion, because names in containers can be thousands of folders deep.
-        let mut folders = vec![(top.clone(), shown.to_owned())];
-        while let Some((folder, shown)) = folders.pop() {
+        let mut folders = vec![(top.clone(), shown.to_owned(), 1)];
+        while let Some((folder, shown, level)) = folders.pop() {
             let (mut inner, mut lines) = (Vec::new(), Vec::new());
             let listed = self.names(&folder, &shown);
             for (name, kind) in self.or_complain(listed).unwrap_or_default() {
@@ -211,8 +219,8 @@ impl<W: Write> List<'_, W> {
                     lines.push(Line { path, entry: None, info: None });
                     continue;
                 };
-                if recursive && entry.is_folder() {
-                    inner.push((entry.clone(), path.clone()));
+                if recursive && entry.is_folder() && self.goes_below(level) {
+                    inner.push((entry.clone(), path.clone(), level + 1));
                 }
                 lines.push(Line::of(path, entry, long || json));
             }
@@ -221,6 +229,11 @@ impl<W: Write> List<'_, W> {
             folders.extend(inner.into_iter().rev());
         }
         Ok(())
+    }
+
+    /// Returns whether what is in the folders of this level is listed too.
+    fn goes_below(&self, level: u32) -> bool {
+        self.arguments.depth.is_none_or(|depth| level < depth)
     }
 
     /// Returns the names in a folder; with `all` also the hidden ones.
@@ -335,7 +348,8 @@ impl<W: Write> List<'_, W> {
             let info = entry.as_ref().and_then(|entry| entry.item_info().ok().flatten());
             let info = info_text(info.as_ref());
             writeln!(self.out, "{}{info}", if info.is_empty() { "" } else { "  " })?;
-            if let Some(entry) = entry.filter(Entry::is_folder) {
+            let level = u32::try_from(open.len()).unwrap_or(u32::MAX);
+            if let Some(entry) = entry.filter(|entry| entry.is_folder() && self.goes_below(level)) {
                 let inner = self.names(&entry, &path);
                 open.push((entry, path, reversed(self.or_complain(inner).unwrap_or_default())));
             }

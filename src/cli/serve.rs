@@ -44,7 +44,7 @@ const MOST_TOKEN: u64 = 4096;
 
 Exit codes: 0 ended by SIGINT or SIGTERM, 1 it could not be served, 2 a wrong command line.")]
 pub(super) struct Arguments {
-    /// A folder, or one container
+    /// A folder, a container, or a URL
     source: PathBuf,
 
     /// Address and port to listen on; port 0 means any free one
@@ -68,6 +68,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
 
+    /// Show containers as the files that they are, and nothing inside them, for clients that walk through everything
+    #[arg(long)]
+    flat: bool,
+
     #[command(flatten)]
     view: ViewOptions,
 }
@@ -75,8 +79,13 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("warn");
     let given = arguments.token_file.as_deref().map(token_in).transpose()?;
-    let listener = TcpListener::bind(&arguments.listen)
-        .with_context(|| format!("--listen {}", escape::escaped(&arguments.listen)))?;
+    let listener = TcpListener::bind(&arguments.listen).with_context(|| {
+        let shown = escape::escaped(&arguments.listen);
+        match arguments.listen.parse::<u16>() {
+            Ok(port) => format!("--listen {shown}: an address is missing; write --listen 127.0.0.1:{port}"),
+            Err(_) => format!("--listen {shown}"),
+        }
+    })?;
     let address = listener.local_addr().context("the address that is listened on")?;
     let is_wanted = arguments.token || !arguments.public && !is_loopback(address.ip());
     let token = given.clone().or_else(|| is_wanted.then(serve::random_hex));
@@ -86,7 +95,10 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(token) = &token {
         access = access.with_token(token, address);
     }
-    let options = vfs::Options { control: !arguments.public, ..options(&arguments.view) };
+    let mut options = vfs::Options { control: !arguments.public, ..options(&arguments.view) };
+    if arguments.flat {
+        options.formats = &[];
+    }
     let site = open(&arguments.source, options, access)?;
     let signals = signals()?;
     println!("{} is served at {}", escape::path(&arguments.source), link(address, ""));

@@ -390,3 +390,11 @@ def test_what_holds_secrets_leaves_no_core_file():
             process.wait(TIMEOUT)
     with foreground(FIXTURES) as (_, process):
         assert limit(process.pid) == limit("self")
+
+
+def test_flat_shows_containers_as_files():
+    with serving(FIXTURES, "--flat") as server:
+        assert server.get("/files/ep_001.wshard") == (FIXTURES / "ep_001.wshard").read_bytes()
+        assert server.ask("/files/ep_001.wshard/signal/")[0] == 404
+        listed = {entry["path"]: entry["kind"] for entry in json.loads(server.get("/files/", Accept="application/json"))}
+        assert listed["ep_001.wshard"] == "file"

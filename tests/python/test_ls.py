@@ -203,3 +203,24 @@ def test_info_draws_groups_as_h5ls_does(tmp_path):
     assert lines("info", tmp_path / "x.h5/g/deep/a.npy")[1].split()[:3] == ["a", "f32", "[6,4]"]
     assert [line.split()[0] for line in lines("info", "--tree", FIXTURES / "demo.kdb/episodes/0")[1:]] == [
         "action", "images/", "front", "wrist", "is_terminal", "reward", "state"]
+
+
+def test_depth_opens_no_container_below(tmp_path):
+    """With `--depth`, what is on the last level is named and not looked into."""
+    (tmp_path / "a/b").mkdir(parents=True)
+    for place in ("a/one.wshard", "a/b/two.wshard"):
+        (tmp_path / place).write_bytes((FIXTURES / "ep_001.wshard").read_bytes())
+
+    def below(*options):
+        return [line.removeprefix(f"{tmp_path}/") for line in lines("ls", *options, tmp_path)]
+
+    assert below("-R", "--depth", "1") == ["a"]
+    assert below("-R", "--depth", "2") == ["a", "a/b", "a/one.wshard"]
+    deeper = below("-R", "--depth", "3")
+    assert "a/b/two.wshard" in deeper and "a/one.wshard/signal" in deeper and "a/b/two.wshard/signal" not in deeper
+    everything = below("-R")
+    assert below("-R", "--depth", "99") == everything and len(everything) > len(deeper)
+    tree = lines("ls", "--tree", "--depth", "2", tmp_path)
+    assert len(tree) == 4 and tree[-1].endswith("one.wshard")
+    failed = run("ls", "--depth", "1", tmp_path)
+    assert failed.returncode == 1 and "--depth needs -R or --tree" in failed.stderr

@@ -94,7 +94,7 @@ def test_doctor_looks_at_the_folder_of_decoded_blocks(tmp_path):
     found = check()
     assert found["state"] == "warning" and str(folder) in found["message"] and "0700" in found["remedy"]
     folder.chmod(0o700)
-    assert check()["message"].startswith("0 blobs, 0 bytes")
+    assert check()["message"].startswith("0 blobs, 0 B in ")
 
 
 def test_silent_mount(mnt):
