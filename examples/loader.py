@@ -16,6 +16,7 @@ torch is installed.
 
 import argparse
 import functools
+import io
 import multiprocessing
 import os
 import time
@@ -35,6 +36,29 @@ def open_array(episode, path):
     if isinstance(episode, str):
         return np.load(os.path.join(episode, path), mmap_mode="r")
     return episode[path.removesuffix(".npy")]
+
+
+@functools.lru_cache(maxsize=1024)
+def layout(header):
+    """Returns shape, order and dtype of a header of version 1. numpy interprets it as Python, which takes longer than to
+    read a small array; those of one kind have the same header."""
+    return np.lib.format.read_array_header_1_0(io.BytesIO(header[8:]))
+
+
+def read_array(path):
+    """Returns a whole array by one read, as `np.load` does, in a quarter of its time for small arrays."""
+    with open(path, "rb", buffering=0) as file:
+        data = file.readall()
+    if data[:8] != b"\x93NUMPY\x01\x00":
+        return np.load(path)
+    end = 10 + int.from_bytes(data[8:10], "little")
+    shape, is_fortran, dtype = layout(data[:end])
+    return np.frombuffer(data, dtype, offset=end).reshape(shape, order="F" if is_fortran else "C")
+
+
+def whole_array(episode, path):
+    """Returns all of an array of an episode."""
+    return read_array(os.path.join(episode, path)) if isinstance(episode, str) else np.array(open_array(episode, path))
 
 
 class Windows:
@@ -80,7 +104,7 @@ class Stream(IterableDataset):
         data, (worker, workers) = self.windows, which_worker()
         order = np.random.default_rng((self.seed, self.epoch)).permutation(len(data.episodes))
         for number in order[worker::workers]:
-            whole = {name: np.array(open_array(data.episodes[number], path)) for name, path in data.arrays.items()}
+            whole = {name: whole_array(data.episodes[number], path) for name, path in data.arrays.items()}
             steps = len(next(iter(whole.values())))
             for start in range(0, steps - data.length + 1, data.stride):
                 yield {name: array[start:start + data.length] for name, array in whole.items()}
