@@ -298,6 +298,50 @@ def test_readers_never_see_a_mix(make, source, in_place):
     assert errors <= {errno.ESTALE, errno.EIO, errno.ENOENT, errno.ENOTDIR}, errors
 
 
+def test_tables_of_containers_that_change(writers, source, tmp_path):
+    """A table is made as it is read: while its container is replaced, its rows are those of one state, or an error."""
+    parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    path = source / "a.kas"
+
+    def put(value):
+        columns = {f"t/{name}": np.full(20_000, value, "<i8") for name in "abc"}
+        (tmp_path / "new").write_bytes(writers.kastore(columns))
+        os.rename(tmp_path / "new", path)
+
+    put(0)
+    stop, mixed, reads, errors = threading.Event(), [], [0], set()
+
+    def read():
+        while not stop.is_set():
+            try:
+                with open(mnt / "a.kas/t.parquet", "rb", buffering=0) as file:
+                    table = parquet.read_table(pyarrow.PythonFile(file))
+                seen = {value for column in table.columns for value in column.unique().to_pylist()}
+                reads[0] += 1
+                if len(seen) != 1 or table.num_rows != 20_000 or table.num_columns != 3:
+                    mixed.append((seen, table.shape))
+            except OSError as error:
+                errors.add(error.errno)
+
+    with mounted(source) as mnt:
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        end, value = time.monotonic() + 5, 0
+        while time.monotonic() < end:
+            value += 1
+            put(value)
+            time.sleep(0.02 + 0.15 * (value % 3))
+        stop.set()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive(), "a reader hangs"
+        assert seen_within(5, lambda: parquet.read_table(mnt / "a.kas/t.parquet")["a"].unique().to_pylist() == [value])
+    assert not mixed, mixed[:5]
+    assert reads[0] > 3
+    assert errors <= {errno.ESTALE, errno.EIO, errno.ENOENT, errno.ENOTDIR}, errors
+
+
 def test_deleted_containers_are_given_back(make, source):
     """A deleted file is not held open for ever: its space belongs to the disk again."""
     path = source / "a.kas"
