@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use clap::{ArgAction, Args};
 
 use super::{
@@ -65,15 +65,15 @@ pub(super) struct Arguments {
     directory: bool,
 
     /// Also list what is in the folders, with paths that start with PATH
-    #[arg(short = 'R', long)]
+    #[arg(short = 'R', long, group = "deep")]
     recursive: bool,
 
     /// Also list what is in the folders, drawn as a tree
-    #[arg(long, conflicts_with_all = ["recursive", "long", "json"])]
+    #[arg(long, group = "deep", conflicts_with_all = ["recursive", "long", "json"])]
     tree: bool,
 
     /// With -R or --tree, list at most N levels below PATH; folders and containers on the last one are not opened
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", requires = "deep", value_parser = clap::value_parser!(u32).range(1..))]
     depth: Option<u32>,
 
     /// Sort by modification time, newest first
@@ -117,9 +117,6 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
-    if arguments.depth.is_some() && !arguments.recursive && !arguments.tree {
-        bail!("--depth needs -R or --tree");
-    }
     let stdout = io::stdout().lock();
     let is_terminal = stdout.is_terminal();
     let out = BufWriter::new(stdout);

@@ -223,4 +223,4 @@ def test_depth_opens_no_container_below(tmp_path):
     tree = lines("ls", "--tree", "--depth", "2", tmp_path)
     assert len(tree) == 4 and tree[-1].endswith("one.wshard")
     failed = run("ls", "--depth", "1", tmp_path)
-    assert failed.returncode == 1 and "--depth needs -R or --tree" in failed.stderr
+    assert failed.returncode == 2 and "--recursive" in failed.stderr
