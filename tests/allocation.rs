@@ -534,8 +534,8 @@ fn metadata_of_many_containers_is_not_interpreted_at_once() {
 fn document_of(folder: &std::path::Path, name: &str) -> (bool, usize) {
     let vfs = common::walk::open(folder, Options { cache_size: 64 << 20, ..Options::default() });
     let (_, held, is_read) = measure(|| {
-        let container = common::walk::lookup(&vfs, shardfs::vfs::ROOT, "x")?;
-        let file = common::walk::lookup(&vfs, container.ino, name)?;
+        let container = vfs.lookup(shardfs::vfs::ROOT, "x".as_ref()).ok()??;
+        let file = vfs.lookup(container.ino, name.as_ref()).ok()??;
         vfs.read(file.ino, 0, 1 << 20).ok().map(|bytes| !bytes.as_syscall_buf().is_empty())
     });
     (is_read == Some(true), held)
@@ -558,7 +558,7 @@ fn documents_beside_the_files_that_they_describe() {
         assert!(is_read == fits && held < BUDGET + 32 * MIB, "{count} tasks: {is_read}, {held} bytes held");
     }
     // A data type of very many fields.
-    for (count, fits) in [(10_000, true), (1_000_000, false)] {
+    for (count, fits) in [(100, true), (1_000_000, false)] {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("x")).unwrap();
         let fields: Vec<String> = (0..count).map(|number| format!("[\"f{number}\",\"|u1\"]")).collect();
@@ -575,7 +575,8 @@ fn documents_beside_the_files_that_they_describe() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("x")).unwrap();
         std::fs::write(folder.path().join("x/features.json"), features).unwrap();
-        std::fs::write(folder.path().join("x/dataset_info.json"), "{}").unwrap();
+        let info = golden.join("../../fixtures/pick_rlds/dataset_info.json");
+        std::fs::copy(info, folder.path().join("x/dataset_info.json")).unwrap();
         let (is_read, held) = document_of(folder.path(), "container.json");
         assert!(!is_read && held < BUDGET + 32 * MIB, "{held} bytes held");
     }
