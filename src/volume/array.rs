@@ -49,8 +49,8 @@ impl Array {
         if rows.start > rows.end || rows.end > count {
             return Err(bad());
         }
-        // The array has `count` rows of this size, so neither overflows.
-        let row = if count == 0 { 0 } else { self.data.len() as u64 / count };
+        // The array has `count` rows of this size, so nothing overflows.
+        let row = (self.data.len() as u64).checked_div(count).unwrap_or(0);
         let bytes = (rows.start * row) as usize..(rows.end * row) as usize;
         let data = self.data.get(bytes).ok_or_else(bad)?.to_vec();
         let shape = std::iter::once(rows.end - rows.start).chain(inner.iter().copied()).collect();
