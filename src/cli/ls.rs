@@ -37,7 +37,7 @@ const HIDDEN: [&str; 2] = [".file", ".raw"];
   shardfs ls -l 'data/*.wshard/signal/joint_*.npy'
   shardfs ls -R data/ | grep joint_pos
   shardfs ls --tree data/ep_001.wshard
-  shardfs ls -R --depth 2 data/ | grep '[.]wshard$'
+  shardfs ls -R --depth 2 data/
   shardfs ls -R --json data/ | jq -r 'select(.dtype == \"f32\") | .path'
 
 Times are UTC.

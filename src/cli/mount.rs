@@ -191,8 +191,11 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     if let (vfs::IoMode::Passthrough, Some(reason)) = (arguments.io_mode, &vfs.serving().reason) {
         eprintln!("shardfs: not in passthrough mode: {reason}");
     }
-    if let Some(told) = first_use {
-        eprintln!("shardfs: {told}");
+    if let Some((folder, size)) = first_use {
+        let (folder, size) = (escape::path(&folder), super::status::bytes(size));
+        eprintln!(
+            "shardfs: bytes of objects are kept in {folder}, up to {size}; --disk-cache-size and --no-disk-cache change that"
+        );
     }
     log::info!("{} is mounted on {}", vfs.source().display(), mountpoint.display());
     running.begin(&vfs, &own);

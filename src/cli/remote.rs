@@ -117,16 +117,10 @@ fn tell(trouble: &str) {
     }
 }
 
-/// Returns what to tell about the usual folder of the disk cache before it is made; `None` if it is there or not used.
-pub(super) fn first_use_of_disk(options: &Options) -> Option<String> {
+/// Returns the usual folder of the disk cache before it is made, and its largest size; `None` if it is there or not used.
+pub(super) fn first_use_of_disk(options: &Options) -> Option<(PathBuf, u64)> {
     let folder = options.disk_cache.as_ref().filter(|folder| Some(*folder) == Options::usual_disk_cache().as_ref())?;
-    if folder.exists() {
-        return None;
-    }
-    let (folder, size) = (escape::path(folder), super::status::bytes(options.disk_cache_limit()));
-    Some(format!(
-        "bytes of objects are kept in {folder}, up to {size}; --disk-cache-size and --no-disk-cache change that"
-    ))
+    (!folder.exists()).then(|| (folder.clone(), options.disk_cache_limit()))
 }
 
 /// This command line again without the secrets of its URLs, which go into the environment instead: other users see the

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Array, Error, ErrorKind, Handle, Reader, Volume};
+use super::{Array, Error, ErrorKind, Handle, Volume};
 use crate::{
     format::ElementType,
     source::{Leased, Wait},
@@ -252,25 +252,6 @@ impl Entry {
             bytes.extend_from_slice(&piece);
         }
         Ok(bytes)
-    }
-
-    /// Returns a reader of a file's bytes, which starts at the first one.
-    ///
-    /// ```
-    /// # use std::io::{Read, Seek, SeekFrom};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut reader = shardfs::Volume::open("fixtures")?.get("ep_001.wshard/images/cam0/rgb/023.png")?.reader();
-    /// reader.seek(SeekFrom::Start(1))?;
-    /// let mut name = [0; 3];
-    /// reader.read_exact(&mut name)?;
-    /// assert_eq!(&name, b"PNG");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Reading a folder fails as [`Self::read_range`] does. Errors of reads hold an [`Error`].
-    pub fn reader(&self) -> Reader {
-        Reader::new(self.clone())
     }
 
     /// Returns up to `length` bytes of a file from `offset` on, copied as little as possible.

@@ -14,9 +14,24 @@ pub struct Reader {
     position: u64,
 }
 
-impl Reader {
-    pub(super) fn new(entry: Entry) -> Self {
-        Self { entry, position: 0 }
+impl Entry {
+    /// Returns a reader of a file's bytes, which starts at the first one.
+    ///
+    /// ```
+    /// # use std::io::{Read, Seek, SeekFrom};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut reader = shardfs::Volume::open("fixtures")?.get("ep_001.wshard/images/cam0/rgb/023.png")?.reader();
+    /// reader.seek(SeekFrom::Start(1))?;
+    /// let mut name = [0; 3];
+    /// reader.read_exact(&mut name)?;
+    /// assert_eq!(&name, b"PNG");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Reading a folder fails as [`Self::read_range`] does. Errors of reads hold an [`Error`](super::Error).
+    pub fn reader(&self) -> Reader {
+        Reader { entry: self.clone(), position: 0 }
     }
 }
 
