@@ -236,7 +236,10 @@ class Hostile:
         self.elsewhere, self.other = Store(), {}
         for key, body in objects.items():
             self.elsewhere.put(key, bytes(255 - byte for byte in body) if key in self.shown else body)
-            self.other[key] = self.elsewhere.objects["b"][key][0]
+            other, tag, when = self.elsewhere.objects["b"][key]
+            # Lists of web servers tell states apart by their times.
+            self.elsewhere.objects["b"][key] = (other, tag, when - 1000)
+            self.other[key] = other
         self.objects = objects
 
     def note(self, what, wrong=None):
