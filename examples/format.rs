@@ -17,7 +17,7 @@ use shardfs::{
     format::{Class, DType, FormatError},
     source::{Memory, Source},
     tree::{
-        Format, ItemInfo, Overview, describe, no_others, no_part,
+        Format, Overview, describe, no_others, no_part,
         overview::{Contents, Item},
         paths::{Builder, NodeIndex, Paths, ROOT},
         table::{Content, Entry, Table},
@@ -114,7 +114,7 @@ impl Content for Sensors {
     fn overview(&self, paths: &Paths<Entry<usize>>) -> Overview {
         let item = |(number, &node): (usize, &NodeIndex)| Item {
             path: paths.path(node),
-            info: self.item_info(number).unwrap_or_else(ItemInfo::default),
+            info: self.item_info(number).unwrap_or_default(),
             ..Item::default()
         };
         let items = self.nodes.iter().enumerate().map(item).collect();
