@@ -219,6 +219,10 @@ pub(in super::super) struct Tszip {
 /// # Errors
 /// `Source` if the texts' offsets cannot be read.
 pub(super) fn open(reader: &ReadContext, attributes: &Json, zarr: &Zarr) -> Result<Tszip, FormatError> {
+    // What is read later is read by this context, which must be one that may wait.
+    if reader.wait() == Wait::Never {
+        return Err(SourceError::WouldBlock.into());
+    }
     let find = |key: &str| zarr.arrays.iter().find(|array| &*array.path == key);
     let mut made: Vec<(String, DType, u64, Made)> = Vec::new();
     let mut add = |key: &str, dtype, count, bytes| made.push((key.to_owned(), dtype, count, bytes));
