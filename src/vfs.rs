@@ -381,6 +381,7 @@ impl Vfs {
         #[cfg(not(feature = "remote"))]
         let _ = budget;
         let one = |name: &OsStr| FilePath::new(Path::new("").into(), name);
+        let markers = || options.formats.iter().flat_map(|format| format.markers).copied();
         #[cfg(feature = "remote")]
         let formats = options.formats;
         #[cfg(feature = "remote")]
@@ -390,11 +391,19 @@ impl Vfs {
             crate::store::remote::open(source, &options.remote.clone().within(budget), is_container_name)
         {
             let (store, top, name) = found?;
-            return Ok(OpenedSource { store, top, alone: name.as_deref().map(one) });
+            let is_marked = |marker: &&str| {
+                let found = store.stat(Path::new(marker), Wait::Always);
+                matches!(found, Ok(Some(stat)) if stat.kind == Kind::File)
+            };
+            // The folder itself has no name in the store, whose top it is.
+            let alone = match name.as_deref() {
+                Some(name) => Some(one(name)),
+                None => (may_be_one && markers().any(|marker| is_marked(&marker))).then(|| one(OsStr::new(""))),
+            };
+            return Ok(OpenedSource { store, top, alone });
         }
         let top = source.canonicalize()?;
-        let mut markers = options.formats.iter().flat_map(|format| format.markers);
-        let is_one = !top.is_dir() || may_be_one && markers.any(|marker| top.join(marker).is_file());
+        let is_one = !top.is_dir() || may_be_one && markers().any(|marker| top.join(marker).is_file());
         let alone = top.file_name().filter(|_| is_one).map(one);
         let folder = if alone.is_some() { top.parent().unwrap_or(Path::new("/")) } else { &top };
         let store = Arc::new(LocalStore::new(folder.to_path_buf(), options.follow_links, options.watch)?);

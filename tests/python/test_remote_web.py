@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import FAMILIES, FIXTURES, GOLDEN, daemon_of, mounted, run, serving
+from support import FAMILIES, FIXTURES, GOLDEN, daemon_of, mounted, run, serving, walk_files
 from support.stores import Hub, Store, caddy, nginx, python_server
 from test_remote import assert_same_trees, public
 
@@ -220,6 +220,26 @@ def test_data_sets_of_the_hub():
         assert run("cat", url, option, check=True).stdout == local
         missing = run("ls", "hf://datasets/owner/other", option)
         assert missing.returncode == 1 and "no such data set" in missing.stderr
+
+
+@pytest.mark.parametrize("name,path", [
+    ("pick_and_place", "episodes/1/observation.state.npy"),
+    ("pick_rlds", "train/episodes/0/action.npy"),
+    ("cells.zarr", "obsm/X_pca.npy"),
+])
+def test_a_data_set_of_the_hub_is_shown_as_what_it_is(name, path):
+    """SOURCE itself is the container: the tree is the one that the same folder has on a disk."""
+    hub = Hub()
+    for file in (FIXTURES / name).rglob("*"):
+        if file.is_file():
+            hub.put(str(file.relative_to(FIXTURES / name)), file.read_bytes())
+    with hub.serving() as endpoint:
+        option = f"--endpoint-url={endpoint}"
+        with mounted("hf://datasets/owner/name", option) as mnt, mounted(FIXTURES) as local:
+            assert walk_files(mnt) == walk_files(local / name)
+            assert (mnt / path).read_bytes() == (local / name / path).read_bytes()
+        there = run("cat", f"hf://datasets/owner/name/{path}", option)
+        assert there.stdout == run("cat", FIXTURES / name / path, check=True).stdout, there.stderr
 
 
 def test_doctor_says_what_is_missing():
