@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 
+import h5py
+import numpy as np
 import pytest
 
 from support import BIN, FIXTURES, run
@@ -167,7 +169,6 @@ def test_rust_log_shows_this_program_only():
 
 def test_info_draws_groups_as_h5ls_does(tmp_path):
     """Every group, dataset and attribute of a file of h5py, with type, shape, chunks and filters; links with targets."""
-    h5py, np = pytest.importorskip("h5py"), pytest.importorskip("numpy")
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.attrs["title"] = "all"
         group = file.create_group("g/deep")

@@ -11,7 +11,9 @@ from support import FIXTURES, GOLDEN
 
 import h5py
 import numpy as np
+import pyarrow
 import shardfs as sh
+import zarr
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/PYTHON.md"
 RNG = np.random.default_rng(17)
@@ -239,7 +241,6 @@ def test_paths_into_containers(both):
 
 
 def test_tables():
-    pyarrow = pytest.importorskip("pyarrow")
     tables = sh.open(FIXTURES / "robot.h5").tables
     assert list(tables) == ["episodes"] and len(tables) == 1 and "episodes" in tables
     assert isinstance(tables["episodes"], pyarrow.Table) and tables["episodes"].column("num_samples").to_pylist() == [5, 7]
@@ -301,7 +302,6 @@ ROWS = rows_of_page()
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
     """The same data as a file of h5py and a store of zarr."""
-    zarr = pytest.importorskip("zarr")
     folder = tmp_path_factory.mktemp("page")
     write(folder / "file.h5")
     with h5py.File(folder / "both.h5", "w") as file:
@@ -326,7 +326,6 @@ def test_calls_of_the_page(stores, row):
         for name, code in zip(names, cells):
             if name == ("zarr" if file.endswith(".h5") else "h5py"):
                 continue
-            import zarr
             f = {"h5py": h5py.File, "zarr": zarr.open_group, "shardfs": sh.open}[name](stores / file, mode="r")
             out = np.zeros((2, 7))
             scope = {"f": f, "d": f["data/demo_0/actions"], "np": np, "h5py": h5py, "shardfs": sh, "out": out}
