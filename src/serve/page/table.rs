@@ -277,7 +277,8 @@ fn names_of_keys(container: &Entry, path: &str) -> Vec<String> {
     if file.size() > KEY_NAMES {
         return Vec::new();
     }
+    let Ok(json) = file.read() else { return Vec::new() };
     // A name takes at least its quotes and a comma; an empty one takes 24 bytes, in a list that doubles.
     let Ok(_room) = file.volume().reserve(file.size() * limits::JSON_ROOM) else { return Vec::new() };
-    file.read().ok().and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default()
+    serde_json::from_slice(&json).unwrap_or_default()
 }

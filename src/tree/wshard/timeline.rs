@@ -66,6 +66,8 @@ fn document<T>(
     }
     let memory = WorkingMemory::of_reader(reader);
     memory.reserve(view.size() * (limits::JSON_ROOM + 1))?;
+    // Reading the document may reserve other memory.
+    memory.hold();
     let bytes = match view.copy_at(reader, 0, view.size()) {
         Ok(bytes) => bytes,
         Err(fault) if fault.would_block_for().is_some() => return Err(fault),
