@@ -183,7 +183,7 @@ impl dyn Source + '_ {
         self.read_at(offset, buf, Wait::Always)
     }
 
-    /// Reads a range into memory of its own, as [`Self::fill`] does. The range is checked against the source's length
+    /// Reads a range into memory of its own, as `fill` does. The range is checked against the source's length
     /// before memory is taken.
     ///
     /// # Errors

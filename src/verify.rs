@@ -44,7 +44,7 @@ pub struct Progress {
     pub files: AtomicU64,
     /// Bytes of them.
     pub bytes: AtomicU64,
-    /// Bytes to read, as far as [`expect`] has counted.
+    /// Bytes to read, as far as `expect` has counted.
     pub expected: AtomicU64,
     /// Ordinary files, which cannot be verified.
     pub others: AtomicU64,
