@@ -407,6 +407,15 @@ impl Grid {
         }
     }
 
+    /// Returns how many chunks may be decoded at once. Beside the chunks that are kept, there must be room for each
+    /// chunk and for what its decoder needs.
+    fn decoders(&self, reader: &ReadContext) -> usize {
+        match self.is_tight.load(Relaxed) {
+            true => (reader.cache.usage().0 / 4 / self.chunk_size.max(1)).max(1) as usize,
+            false => usize::MAX,
+        }
+    }
+
     fn note_small_cache(&self, reader: &ReadContext, slab: u64) {
         if !self.was_noticed.swap(true, Relaxed) {
             let mib = |bytes: u64| bytes.div_ceil(1 << 20);
@@ -543,7 +552,8 @@ fn visit(reader: &ReadContext, visits: Vec<Visit<'_>>, out: &mut [u8]) -> Result
     let (in_parts, visits): (Vec<_>, Vec<_>) = visits.into_iter().partition(Visit::is_in_parts);
     in_parts.iter().try_for_each(|visit| visit.read(out))?;
     let work: Vec<_> = visits.iter().filter(|visit| visit.is_work()).collect();
-    let threads = work.len().min(thread::available_parallelism().map_or(1, usize::from));
+    let most = visits.first().map_or(1, |visit| visit.grid.decoders(reader));
+    let threads = work.len().min(thread::available_parallelism().map_or(1, usize::from)).min(most);
     if threads < 2 || reader.wait() != Wait::Always {
         return visits.iter().try_for_each(|visit| visit.copy(&mut |copy| copy(out)));
     }

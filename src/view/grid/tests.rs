@@ -299,9 +299,9 @@ fn a_slab_that_does_not_fit_is_decoded_as_seldom_as_possible() {
             let bytes = view.read_at(&reader, start, step).unwrap();
             assert!(bytes.as_syscall_buf().iter().all(|byte| *byte == 7));
         }
-        // Of each slab all once, and then three times those that have no room: 92, and more while threads that decode at
-        // once need the room of others. Without an order it would be 128.
-        assert!(misses(&reader) < 128, "{} chunks were decoded", misses(&reader));
+        // Of each slab all once, and then three times those that have no room: at least five, and more for what decoding
+        // needs. Without an order it would be 128.
+        assert!((92..=112).contains(&misses(&reader)), "{} chunks were decoded", misses(&reader));
         assert!(reader.cache.notices.take(0).is_some());
     }
 }
