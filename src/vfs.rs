@@ -26,6 +26,7 @@ mod opened;
 mod opener;
 mod problems;
 mod reading;
+mod sequence;
 mod siblings;
 mod slow;
 mod source_files;

@@ -1,75 +1,94 @@
 //! Files read in order: the block of the next one is decoded while a program still works with the one before.
 //!
 //! The next block of one file is `View::decode_ahead`'s. Which file comes next is told by paths: `ep_0007/rgb.npy`,
-//! `ep_0008/rgb.npy`, or `block_7.bin`, `block_8.bin`, differ by a number that grows by one. The third file of such a row
-//! has the fourth decoded, into room that nothing in use takes; a reader that goes elsewhere begins a new row.
+//! `ep_0008/rgb.npy`, or `block_7.bin`, `block_8.bin`, differ by a number that grows by one (`sequence`). The third file
+//! of such a run has the fourth decoded, into room that nothing in use takes.
 
-use std::{collections::VecDeque, ffi::OsStr, ops::Range, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
+use std::{ffi::OsStr, ops::Range, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
 use parking_lot::Mutex;
 
-use super::{Node, Vfs, source_tree::SourceEntry};
+use super::{
+    Node, Vfs,
+    sequence::{Limits, SequenceDetector},
+    source_tree::SourceEntry,
+};
 use crate::{
     pool::{Place, pool},
     source::Wait,
     tree,
 };
 
-/// Number of rows of files that are remembered. Readers that read side by side have a row each.
-const ROWS: usize = 8;
+/// A path with numbers has a run for each of them, because any may be the one that grows.
+const LIMITS: Limits = Limits { runs: 32, reach: 1, ahead: 1 };
 
-/// After this many steps a row is expected to continue.
-const STEPS: u32 = 2;
-
-/// Most digits of a counter.
+/// Most digits of a number.
 const DIGITS: usize = 18;
 
+/// Most numbers of a path that are looked at, the last ones.
+const NUMBERS: usize = 4;
+
 /// The files that were begun most recently.
-#[derive(Debug, Default)]
-pub(super) struct Begun(Mutex<VecDeque<Row>>);
+#[derive(Debug)]
+pub(super) struct Begun(Mutex<Files>);
 
 #[derive(Debug)]
-struct Row {
-    path: Vec<u8>,
-    steps: u32,
+struct Files {
+    last: Vec<u8>,
+    runs: SequenceDetector<Others>,
 }
 
-impl Begun {
-    /// Notes a file. Returns the path of the next one if this file continues a row.
-    fn note(&self, path: &[u8]) -> Option<Step> {
-        let mut rows = self.0.lock();
-        if rows.iter().any(|row| row.path == path) {
-            return None;
-        }
-        let found = rows.iter().enumerate().find_map(|(at, row)| Some((at, step(&row.path, path)?)));
-        let steps = found.as_ref().and_then(|(at, _)| rows.remove(*at)).map_or(0, |row| row.steps + 1);
-        if rows.len() == ROWS {
-            rows.pop_front();
-        }
-        rows.push_back(Row { path: path.to_vec(), steps });
-        found.map(|(_, step)| step).filter(|_| steps >= STEPS)
+/// A path without one of its numbers: what is before it, and what is after it.
+type Others = (Vec<u8>, Vec<u8>);
+
+impl Default for Begun {
+    fn default() -> Self {
+        Self(Mutex::new(Files { last: Vec::new(), runs: SequenceDetector::new(LIMITS) }))
     }
 }
 
-/// The number that grew: its place in the later path, and the number after it.
+impl Begun {
+    /// Notes a file. Returns where the path of the next one differs, if this file continues a run.
+    fn note(&self, path: &[u8]) -> Option<Step> {
+        let mut files = self.0.lock();
+        if files.last == path {
+            return None;
+        }
+        files.last = path.to_vec();
+        let mut found = None;
+        for digits in numbers(path) {
+            let others = (path[..digits.start].to_vec(), path[digits.end..].to_vec());
+            let Some(number) = std::str::from_utf8(&path[digits.clone()]).ok().and_then(|text| text.parse().ok())
+            else {
+                continue;
+            };
+            let next = files.runs.note(others, number);
+            if !next.is_empty() {
+                found = Some(Step { next: format!("{:0width$}", next.start, width = digits.len()), digits });
+            }
+        }
+        found
+    }
+}
+
+/// The number that grew: its place in the path, and the number after it.
 #[derive(Debug, PartialEq, Eq)]
 struct Step {
     digits: Range<usize>,
     next: String,
 }
 
-/// Returns the step if two paths differ only by one number, which grows by one.
-fn step(before: &[u8], path: &[u8]) -> Option<Step> {
-    let same = before.iter().zip(path).take_while(|(a, b)| a == b).count();
-    let start = path[..same].iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
-    let number = |path: &[u8]| -> Option<(usize, u64)> {
-        let digits = path[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let text = std::str::from_utf8(&path[start..start + digits]).ok()?;
-        Some((start + digits, text.parse().ok().filter(|_| digits <= DIGITS)?))
+/// Returns where the last numbers of a path are.
+fn numbers(path: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut end = path.len();
+    let next = move || {
+        end = path[..end].iter().rposition(u8::is_ascii_digit)? + 1;
+        let start = path[..end].iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
+        let found = start..end;
+        end = start;
+        Some(found)
     };
-    let ((end_before, smaller), (end, larger)) = (number(before)?, number(path)?);
-    let is_next = smaller + 1 == larger && before[end_before..] == path[end..];
-    is_next.then(|| Step { digits: start..end, next: format!("{:0width$}", larger + 1, width = end - start) })
+    std::iter::from_fn(next).filter(|digits| digits.len() <= DIGITS).take(NUMBERS)
 }
 
 impl Vfs {
@@ -117,57 +136,46 @@ impl Vfs {
 mod tests {
     use super::*;
 
-    #[test]
-    fn paths_in_order() {
-        let next = |before: &str, path: &str| {
-            let Step { digits, next } = step(before.as_bytes(), path.as_bytes())?;
+    /// The path that is expected after each of these.
+    fn next(begun: &Begun, paths: &[&str]) -> Vec<Option<String>> {
+        let next = |path: &&str| {
+            let Step { digits, next } = begun.note(path.as_bytes())?;
             Some(format!("{}{next}{}", &path[..digits.start], &path[digits.end..]))
         };
-        assert_eq!(next("a/ep_0007/rgb.npy", "a/ep_0008/rgb.npy").as_deref(), Some("a/ep_0009/rgb.npy"));
-        assert_eq!(next("e/b_8.bin", "e/b_9.bin").as_deref(), Some("e/b_10.bin"));
-        assert_eq!(next("b_9.bin", "b_10.bin").as_deref(), Some("b_11.bin"));
-        assert_eq!(next("098.png", "099.png").as_deref(), Some("100.png"));
-        for (before, path) in [
-            ("ep_1/a", "ep_1/a"),
-            ("ep_1/a", "ep_3/a"),
-            ("ep_2/a", "ep_1/a"),
-            ("ep_1/a", "ep_2/b"),
-            ("ep_1/a1", "ep_2/a2"),
-            ("a", "b"),
-            ("a1", "a"),
-            ("", "1"),
-            ("a9999999999999999999", "a10000000000000000000"),
+        paths.iter().map(next).collect()
+    }
+
+    #[test]
+    fn the_third_of_a_run_goes_on() {
+        for (paths, expected) in [
+            (["a/ep_0007/rgb.npy", "a/ep_0008/rgb.npy", "a/ep_0009/rgb.npy"], Some("a/ep_0010/rgb.npy")),
+            (["e/b_7.bin", "e/b_8.bin", "e/b_9.bin"], Some("e/b_10.bin")),
+            (["b_9.bin", "b_10.bin", "b_11.bin"], Some("b_12.bin")),
+            (["s3/097.png", "s3/098.png", "s3/099.png"], Some("s3/100.png")),
+            (["ep_1/a", "ep_1/a", "ep_1/a"], None),
+            (["ep_1/a", "ep_3/a", "ep_5/a"], None),
+            (["ep_3/a", "ep_2/a", "ep_1/a"], None),
+            (["ep_1/a", "ep_2/b", "ep_3/c"], None),
+            (["ep_1/a1", "ep_2/a2", "ep_3/a3"], None),
+            (["a", "b", "c"], None),
+            (["a1", "a", "a2"], None),
+            (["", "1", ""], None),
+            (["a9999999999999999997", "a9999999999999999998", "a9999999999999999999"], None),
         ] {
-            assert_eq!(next(before, path), None, "{before} {path}");
+            let got = next(&Begun::default(), &paths);
+            assert_eq!(got, [None, None, expected.map(str::to_owned)], "{paths:?}");
         }
     }
 
     #[test]
-    fn the_third_of_a_row_goes_on() {
+    fn runs_of_several_readers_are_told_apart() {
         let begun = Begun::default();
-        let note = |path: &str| begun.note(path.as_bytes()).map(|step| step.next);
-        let got: Vec<_> = ["a1", "b7", "a2", "a3", "a3", "b8", "a4", "x", "b9", "a9", "a5"].map(note).into();
-        let next = |text: &str| Some(text.to_owned());
-        let none = None;
-        assert_eq!(
-            got,
-            [
-                none.clone(),
-                none.clone(),
-                none.clone(),
-                next("4"),
-                none.clone(),
-                none.clone(),
-                next("5"),
-                none.clone(),
-                next("10"),
-                none,
-                next("6")
-            ]
-        );
-        for other in 0..20 {
-            note(&format!("{other}x{other}"));
+        let got = next(&begun, &["a1", "b7", "a2", "a3", "a3", "b8", "a4", "x", "b9", "a9", "a5"]);
+        let expected = [None, None, None, Some("a4"), None, None, Some("a5"), None, Some("b10"), None, Some("a6")];
+        assert_eq!(got, expected.map(|path| path.map(str::to_owned)));
+        for other in 0..40 {
+            next(&begun, &[&format!("{other}x{other}")]);
         }
-        assert_eq!(note("a6"), None, "forgotten for other files");
+        assert_eq!(next(&begun, &["a6"]), [None], "forgotten for other files");
     }
 }

@@ -1,11 +1,10 @@
 //! Opens the container that a request needs, and opens ahead the next ones for programs that go through a folder.
 //!
-//! A walk is a series of containers that are used in the order of their folder's listing. From the third one on, the
-//! next ones are opened on other threads, and more of them the longer the walk. Round trips to a server, or seeks of a
-//! disk, then happen for many containers at once. A program that jumps about opens nothing ahead, and no thread opens
+//! A program that uses containers in the order of their folder's listing has the next ones opened on other threads
+//! (`sequence`). Round trips to a server, or seeks of a disk, then happen for many containers at once. No thread opens
 //! what a request can open on the spot.
 
-use std::{collections::VecDeque, ops::Range, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use parking_lot::Mutex;
 
@@ -15,6 +14,7 @@ use super::{
     containers::Containers,
     number_key::NumberKey,
     opened::Opened,
+    sequence::{Limits, SequenceDetector},
     siblings::Siblings,
     source_tree::{SourceEntry, SourceTree},
 };
@@ -24,33 +24,25 @@ use crate::{
     tree,
 };
 
-/// Most walks that are followed. Programs that go through folders side by side have one each.
-const WALKS: usize = 8;
+/// Programs that are followed. At most 16 containers are opened ahead of each.
+const LIMITS: Limits = Limits { runs: 8, reach: 16, ahead: 16 };
 
-/// Most containers that are opened ahead of one walk.
-const MOST: usize = 16;
+/// Fraction (1/n) of the containers that may be open, within which those that are opened ahead stay.
+const PART: u64 = 8;
 
-/// Fraction (1/n) of the containers that may be open, within which those ahead of a walk stay.
-const PART: usize = 8;
-
-/// How far out of order a walk may use containers, because several readers may share a folder.
-const REACH: usize = 16;
-
-/// Number of steps after which uses in order count as a walk.
-const STEPS: usize = 2;
-
-/// Opens containers for requests, and ahead of walks.
+/// Opens containers for requests, and ahead of programs that go through a folder.
 pub(super) struct Opener {
     source: Arc<SourceTree>,
     containers: Arc<Containers>,
     key: NumberKey,
-    walks: Mutex<Walks>,
+    programs: Mutex<SequenceDetector<Arc<Path>>>,
 }
 
 impl Opener {
     pub(super) fn new(source: Arc<SourceTree>, containers: Arc<Containers>, key: NumberKey) -> Arc<Self> {
-        let walks = Walks { most: (containers.most() / PART).min(MOST), walks: VecDeque::new() };
-        Arc::new(Self { source, containers, key, walks: Mutex::new(walks) })
+        let ahead = (containers.most() as u64 / PART).min(LIMITS.ahead);
+        let programs = Mutex::new(SequenceDetector::new(Limits { ahead, ..LIMITS }));
+        Arc::new(Self { source, containers, key, programs })
     }
 
     /// The container, opened if it is not, for a request that waits for no more than `wait`.
@@ -87,14 +79,14 @@ impl Opener {
         })
     }
 
-    /// Notes that a container is used for the first time, and opens those that its walk comes to next. Waits for
+    /// Notes that a container is used for the first time, and opens those that the program comes to next. Waits for
     /// nothing.
     fn follow(self: &Arc<Self>, id: &ContainerId) {
         let folder = id.path.folder();
         let Some(names) = self.source.listed(folder) else { return };
         let Some(at) = names.find(id.path.name()) else { return };
-        let next = self.walks.lock().note(folder, at);
-        for at in next.start..next.end.min(names.len()) {
+        let next = self.programs.lock().note(folder.clone(), at as u64);
+        for at in (next.start as usize)..(next.end as usize).min(names.len()) {
             match self.source.find(folder, names.name(at), Wait::Never) {
                 // As far as can be told, the ones after it need no waiting either.
                 Ok(Some(SourceEntry::Container(id))) if self.open_now(&id, Wait::Never).is_ok() => break,
@@ -112,110 +104,6 @@ impl Opener {
             if !pool().run_if_free(Place::Task("open ahead"), open) {
                 break;
             }
-        }
-    }
-}
-
-/// Programs that go through folders.
-#[derive(Debug)]
-struct Walks {
-    /// Most containers that are opened ahead of each.
-    most: usize,
-    /// The walks; the one that continued most recently is last.
-    walks: VecDeque<Walk>,
-}
-
-#[derive(Debug)]
-struct Walk {
-    folder: Arc<Path>,
-    /// The highest position in the listing that was reached.
-    at: usize,
-    steps: usize,
-    /// End of the positions whose containers are opened or being opened.
-    end: usize,
-}
-
-impl Walks {
-    /// Notes that the container at this position of a folder's listing is used. Returns the positions to open.
-    fn note(&mut self, folder: &Arc<Path>, at: usize) -> Range<usize> {
-        let is_near = |walk: &Walk| walk.folder == *folder && walk.at.abs_diff(at) <= REACH;
-        let found = self.walks.iter().position(is_near).and_then(|index| self.walks.remove(index));
-        if self.walks.len() == WALKS {
-            self.walks.pop_front();
-        }
-        let mut walk = found.unwrap_or_else(|| Walk { folder: folder.clone(), at, steps: 0, end: at + 1 });
-        let is_step = walk.at < at;
-        let begin = walk.end.max(at + 1);
-        if is_step {
-            walk.at = at;
-            walk.steps += 1;
-        }
-        let ahead = if is_step && walk.steps >= STEPS { (2 * walk.steps).min(self.most) } else { 0 };
-        let next = begin..(at + 1 + ahead).max(begin);
-        walk.end = next.end;
-        self.walks.push_back(walk);
-        next
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn notes(walks: &mut Walks, folder: &str, places: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
-        let folder = Arc::from(Path::new(folder));
-        places.into_iter().map(|at| walks.note(&folder, at)).collect()
-    }
-
-    fn walks(most: usize) -> Walks {
-        Walks { most, walks: VecDeque::new() }
-    }
-
-    #[test]
-    fn a_walk_is_ahead_of_by_more_and_more() {
-        let mut walks = walks(8);
-        assert_eq!(notes(&mut walks, "a", 10..17), [11..11, 12..12, 13..17, 17..20, 20..23, 23..24, 24..25]);
-    }
-
-    #[test]
-    fn each_place_is_opened_once_whatever_is_left_out() {
-        let mut walks = walks(8);
-        let opened: Vec<_> = notes(&mut walks, "a", (0..200).step_by(3)).into_iter().flatten().collect();
-        assert!(opened.is_sorted() && opened.windows(2).all(|pair| pair[0] < pair[1]), "{opened:?}");
-    }
-
-    #[test]
-    fn readers_that_share_a_folder_make_one_walk() {
-        let mut walks = walks(8);
-        let places = [0, 2, 1, 3, 5, 4, 7, 6];
-        let opened: Vec<_> = notes(&mut walks, "a", places).into_iter().flatten().collect();
-        assert_eq!(walks.walks.len(), 1);
-        assert!(opened.iter().eq((4..16).collect::<Vec<_>>().iter()), "{opened:?}");
-    }
-
-    #[test]
-    fn programs_that_jump_about_have_none_opened() {
-        let mut walks = walks(8);
-        let places = (0..500).map(|step| step * 389 % 10_000);
-        assert!(notes(&mut walks, "a", places).into_iter().all(|next| next.is_empty()));
-        let backwards = (0..500).rev();
-        assert!(notes(&mut walks, "b", backwards).into_iter().all(|next| next.is_empty()));
-    }
-
-    #[test]
-    fn walks_side_by_side_are_told_apart() {
-        let mut walks = walks(4);
-        for step in 0..5 {
-            let next = ["a", "b"].map(|folder| notes(&mut walks, folder, [step]).remove(0));
-            let far = notes(&mut walks, "a", [5000 + step]).remove(0);
-            assert_eq!(next[0], next[1]);
-            assert_eq!(far.len(), next[0].len());
-            assert_eq!(next[0].is_empty(), step < 2);
-        }
-        assert_eq!(walks.walks.len(), 3);
-        for other in 0..100 {
-            notes(&mut walks, &format!("{other}"), [0]);
-            assert!(walks.walks.len() <= WALKS);
         }
     }
 }
