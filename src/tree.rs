@@ -234,6 +234,12 @@ pub trait Container: Any + Send + Sync {
         false
     }
 
+    /// Returns the containers that it shows joined as one, by their paths below its folder. Empty for a container that
+    /// shows its own file alone, and for one that could not join others.
+    fn joins(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns the array that a `.npy` file shows; `None` for all other nodes.
     ///
     /// # Errors

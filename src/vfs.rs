@@ -511,6 +511,25 @@ impl Vfs {
         Some(SeenContainer { format: id.format.name, size: id.stat.size, state })
     }
 
+    /// Returns the containers that a container shows joined as one, by their paths below SOURCE as they would be listed.
+    /// `None` for all other nodes, and for containers whose format joins none, which are parts of no others either. If
+    /// `opens` is false, only a container that is known to name other files is opened.
+    ///
+    /// # Errors
+    /// [`Error`] if the container cannot be opened.
+    pub(crate) fn joins(&self, ino: u64, opens: bool) -> Result<Option<Vec<PathBuf>>, Error> {
+        let Node::InContainer(id, tree::ROOT) = self.node(ino)? else { return Ok(None) };
+        if id.marker.is_some() || !id.format.may_join() {
+            return Ok(None);
+        }
+        if !opens && id.others == 0 {
+            return Ok(Some(Vec::new()));
+        }
+        let named = self.opened(&id, Wait::Always)?.tree.joins();
+        let below = |path: &String| id.path.folder().join(path).components().collect();
+        Ok(Some(named.iter().map(below).collect()))
+    }
+
     /// Returns the bytes of the container that contains a node, if there is one.
     ///
     /// # Errors

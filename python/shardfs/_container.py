@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, overload
@@ -358,12 +359,14 @@ class Found:
         container: the `Container`.
         info: its `container.json`, parsed.
         items: the 'items' of `info`: what is stored.
+        part_of: path of the container that shows this one joined with others, such as a manifest; None for all others.
     """
 
-    __slots__ = ("container",)
+    __slots__ = ("container", "part_of")
 
-    def __init__(self, container: Container) -> None:
+    def __init__(self, container: Container, part_of: str | None = None) -> None:
         self.container = container
+        self.part_of = part_of
 
     @property
     def path(self) -> str:
@@ -390,8 +393,18 @@ class Found:
         return f"<shardfs.Found {self.format} {self.path}>"
 
 
-def walk(source: _process.Source, *, formats: str | Iterable[str] | None = None) -> Iterator[Found]:
+def walk(source: _process.Source, *, formats: str | Iterable[str] | None = None,
+         parts: bool = False) -> Iterator[Found]:
     """Yields every container below a folder (or the container itself), in the order of listings.
+
+    Containers that another one beside them shows joined, such as the chunks of an episode that has a manifest, are left
+    out, because their arrays and frames would come twice. On a server, containers are recognised by their names, and
+    those of a manifest that was never opened are yielded.
+
+    Args:
+        source: as in `open`.
+        formats: as in `open`.
+        parts: also yield containers that another one shows joined; their `part_of` is its path.
 
     Yields:
         `Found` objects: path, format, items. The content of a container is read when it is asked for.
@@ -404,9 +417,12 @@ def walk(source: _process.Source, *, formats: str | Iterable[str] | None = None)
         yield Found(top)
         return
     folders: list[Folder] = [top] if isinstance(top, Folder) else []
+    joined: dict[str, str] = {}
     while folders:
         folder = folders.pop()
         below: list[Folder] = []
+        # Whether a container is a part of another one is known when the folder was listed to its end.
+        waiting: list[Container] = []
         nodes = folder._node.children()
         while True:
             try:
@@ -418,8 +434,21 @@ def walk(source: _process.Source, *, formats: str | Iterable[str] | None = None)
             if node.kind != "folder":
                 continue
             path = "/".join(filter(None, (folder._path, node.name)))
-            if node.is_container:
-                yield Found(Container(folder._source, path, node.state, node))
-            else:
+            if not node.is_container:
                 below.append(Folder(folder._source, path, None, node))
+                continue
+            container = Container(folder._source, path, node.state, node)
+            try:
+                joins = node.joins()
+            except (OSError, MemoryError):
+                joins = []
+            if joins is None and not waiting:
+                yield Found(container)
+                continue
+            waiting.append(container)
+            joined.update((os.fspath(part), container.path) for part in joins or ())
+        for container in waiting:
+            part_of = joined.pop(container._node.path, None)
+            if parts or part_of is None:
+                yield Found(container, part_of)
         folders.extend(reversed(below))

@@ -149,6 +149,12 @@ impl Node {
         Python::attach(|py| self.run(py, |entry| entry.is_container()))
     }
 
+    /// Paths of the containers that this one shows joined as one; None if its format joins none. Opens only a container
+    /// that is known to name other files.
+    fn joins(&self, py: Python<'_>) -> PyResult<Option<Vec<PathBuf>>> {
+        self.run(py, Entry::joins_at_sight)
+    }
+
     /// A name of the state of the file, or of the container that contains this.
     #[getter]
     fn state(&self) -> PyResult<Option<String>> {

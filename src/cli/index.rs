@@ -34,8 +34,9 @@ use table::Index;
 
 /// Write a Parquet file with a row for each container of a folder
 ///
-/// Columns: path, format, version, size, modified (UTC), episodes, episode_id, task, steps, cameras, damaged, problem.
-/// No block is decoded. If INDEX was written by an earlier run for the same SOURCE, only new and changed containers are
+/// Columns: path, format, version, size, modified (UTC), episodes, episode_id, task, steps, cameras, damaged, problem,
+/// part_of. Containers that another one shows joined, such as the chunks of an episode with a manifest, are left out
+/// without --parts. No block is decoded. If INDEX was written by an earlier run for the same SOURCE, only new and changed containers are
 /// opened. INDEX is replaced at the end, so programs that read it meanwhile have the old one.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
@@ -52,6 +53,10 @@ pub(super) struct Arguments {
     /// The file to write
     #[arg(short, long, value_name = "INDEX")]
     output: PathBuf,
+
+    /// Also write rows for containers that another one shows joined; their `part_of` is its path
+    #[arg(long)]
+    parts: bool,
 
     /// Open all containers, whatever an earlier run found
     #[arg(long)]
@@ -98,8 +103,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if work.stop.load(Relaxed) {
         return interrupted(&work.bar);
     }
-    let counts = Counts::of(&rows, &work.known);
-    let index = Index::of(&source, &rows).with_context(|| output.display().to_string())?;
+    let counts = Counts::of(&rows, &work.known, arguments.parts);
+    let index = Index::of(&source, &rows, arguments.parts).with_context(|| output.display().to_string())?;
     index.write(&to, &name, &work.stop).with_context(|| output.display().to_string())?;
     if work.stop.load(Relaxed) {
         return interrupted(&work.bar);
@@ -173,6 +178,7 @@ impl Work {
         });
         rows.extend(found.into_iter().flatten());
         rows.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        found::mark_parts(&mut rows);
         rows
     }
 
@@ -259,14 +265,17 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(rows: &[Row], known: &HashMap<String, Row>) -> Self {
-        let count = |is: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| is(row)).count();
-        let added = count(&|row| !known.contains_key(&row.path));
+    /// Counts the rows that are shown.
+    fn of(rows: &[Row], known: &HashMap<String, Row>, parts: bool) -> Self {
+        let count = |is: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| row.is_shown(parts) && is(row)).count();
+        let earlier = |row: &Row| known.get(&row.path).filter(|known| known.is_shown(parts));
+        let containers = count(&|_| true);
+        let added = count(&|row| earlier(row).is_none());
         Self {
-            containers: rows.len(),
+            containers,
             added,
-            changed: count(&|row| known.get(&row.path).is_some_and(|known| known.state != row.state)),
-            removed: known.len() - (rows.len() - added),
+            changed: count(&|row| earlier(row).is_some_and(|known| known.state != row.state)),
+            removed: known.values().filter(|row| row.is_shown(parts)).count() - (containers - added),
             damaged: count(&|row| row.problem.is_some()),
         }
     }

@@ -508,6 +508,12 @@ impl fmt::Debug for Format {
 }
 
 impl Format {
+    /// Returns whether a container of this format may show others as parts of itself. Reads nothing.
+    pub fn may_join(&self) -> bool {
+        // If the compiler merges functions of the same body, each of them names nothing.
+        !std::ptr::fn_addr_eq(self.others, no_others as Others)
+    }
+
     /// Iterates over all suffixes of its files.
     pub fn all_suffixes(&self) -> impl Iterator<Item = &'static str> {
         self.suffixes.iter().chain(self.shared_suffixes).copied()

@@ -224,6 +224,10 @@ impl Content for Tensors {
         self.parts.is_some()
     }
 
+    fn joins(&self) -> Vec<String> {
+        self.parts.iter().flat_map(|parts| parts.names().map(ToOwned::to_owned)).collect()
+    }
+
     fn item_info(&self, file: File) -> Option<ItemInfo> {
         self.tensor(file).map(info)
     }

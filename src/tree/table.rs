@@ -166,6 +166,11 @@ pub trait Content: Send + Sync + 'static {
         false
     }
 
+    /// See [`Container::joins`].
+    fn joins(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// See [`Container::item_info`].
     fn item_info(&self, file: Self::File) -> Option<ItemInfo> {
         self.array(file).map(ItemInfo::from)
@@ -456,6 +461,10 @@ impl<C: Content> Container for Table<C> {
 
     fn has_parts(&self) -> bool {
         self.content.has_parts()
+    }
+
+    fn joins(&self) -> Vec<String> {
+        self.content.joins()
     }
 
     fn kind_name(&self) -> Option<&'static str> {

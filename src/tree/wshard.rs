@@ -403,6 +403,11 @@ impl Content for Blocks {
         self.shard.chunks.is_some()
     }
 
+    fn joins(&self) -> Vec<String> {
+        let chunks = self.shard.chunks.iter().flatten().filter(|_| !self.joined.is_empty());
+        chunks.map(|chunk| chunk.uri.clone()).collect()
+    }
+
     fn kind_name(&self) -> Option<&'static str> {
         (self.shard.header.role != timeline::EPISODE).then_some("shard")
     }

@@ -446,6 +446,25 @@ impl Entry {
         self.vfs().seen_container(self.handle.ino)
     }
 
+    /// Returns the containers that this one shows joined as one, such as the chunks that a manifest lists: their paths,
+    /// as [`Self::path`] of their entries has them. Empty for containers that join none, or could not; `None` for all
+    /// other entries, and for containers of a format that joins none, which are parts of no others either.
+    ///
+    /// # Errors
+    /// Those of opening the container.
+    pub fn joins(&self) -> Result<Option<Vec<PathBuf>>, Error> {
+        Ok(self.vfs().joins(self.handle.ino, true)?)
+    }
+
+    /// Does the same as [`Self::joins`], and opens only a container that is known to name other files. On a server that
+    /// is one that was open before, unless containers are recognised by their content.
+    ///
+    /// # Errors
+    /// As [`Self::joins`].
+    pub fn joins_at_sight(&self) -> Result<Option<Vec<PathBuf>>, Error> {
+        Ok(self.vfs().joins(self.handle.ino, false)?)
+    }
+
     /// Returns whether this entry is a container or lies in one.
     pub(crate) fn is_inside(&self) -> bool {
         matches!(self.vfs().container(self.handle.ino), Ok(Some(_)))

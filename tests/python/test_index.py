@@ -14,7 +14,7 @@ from support.writers import kas
 from support.writers.kdb import Episode, Record, pack
 
 COLUMNS = ["path", "format", "version", "size", "modified", "episodes", "episode_id", "task", "steps", "cameras",
-           "damaged", "problem"]
+           "damaged", "problem", "part_of"]
 
 
 def index(source, output, *options, **more):
@@ -77,13 +77,54 @@ def test_what_stands_in_it(data, tmp_path):
 
 def test_golden_files(tmp_path):
     """Every golden container that opens is a row, and those that must be refused are damaged or no containers."""
-    assert index(GOLDEN, tmp_path / "i.parquet")[0] == 0
+    assert index(GOLDEN, tmp_path / "i.parquet", "--parts")[0] == 0
     found = rows(tmp_path / "i.parquet")
     for family, accepted in ("wshard", lambda e: e["open"] == "accept"), ("kastore", lambda e: e["expect"] != "error"):
         files = json.loads((GOLDEN / family / "expected.json").read_text())["files"]
         for name, expected in files.items():
             row = found.get(f"{family}/{name}")
             assert (row is not None and row["format"] is not None) == accepted(expected), name
+
+
+def chunked(folder):
+    """Makes a folder with an episode in chunks beside its manifest, and one container more. Returns the names of the
+    chunks."""
+    shutil.copytree(GOLDEN / "wshard/chunked_py", folder / "long")
+    shutil.copy2(FIXTURES / "ep_001.wshard", folder / "long/other.wshard")
+    return sorted(path.name for path in folder.glob("long/*_chunk_*"))
+
+
+def test_chunks_that_a_manifest_joins(tmp_path):
+    """They are counted once: as the manifest's episode. --parts has them, marked."""
+    source, output = tmp_path / "data", tmp_path / "i.parquet"
+    source.mkdir()
+    chunks = chunked(source)
+    manifest = "long/long_ep_manifest.wshard"
+    plain = {manifest, "long/other.wshard"}
+    everything = plain | {f"long/{name}" for name in chunks}
+    assert index(source, output)[1] == {"index": str(output), "containers": 2, "added": 2, "changed": 0, "removed": 0,
+                                        "damaged": 0}
+    found = rows(output)
+    assert set(found) == plain and not any(row["part_of"] for row in found.values())
+    # What was left out was looked into, and is not opened again. A manifest is, as the state of its chunks is its own.
+    code, counts, _ = index(source, output, "--parts")
+    assert (code, counts["containers"], counts["added"], counts["changed"], counts["removed"]) == (0, 6, 0, 1, 0)
+    found = rows(output)
+    assert set(found) == everything
+    assert {path for path, row in found.items() if row["part_of"] == manifest} == everything - plain
+    assert {row["part_of"] for row in found.values()} == {None, manifest}
+    assert found[manifest]["steps"] == sum(found[f"long/{name}"]["steps"] for name in chunks)
+    assert index(source, output)[1]["removed"] == 0 and set(rows(output)) == plain
+    # Without all of its chunks a manifest joins none, and those that are there are shown.
+    (source / "long" / chunks[-1]).unlink()
+    index(source, output)
+    assert set(rows(output)) == everything - {f"long/{chunks[-1]}"}
+    # Files of a model are parts of their index.
+    shutil.copytree(GOLDEN / "safetensors/joined", tmp_path / "joined")
+    index(tmp_path / "joined", output, "--parts")
+    of = {path: row["part_of"] for path, row in rows(output).items()}
+    files = set(json.loads((tmp_path / "joined/model.safetensors.index.json").read_text())["weight_map"].values())
+    assert {path: by for path, by in of.items() if by} == dict.fromkeys(files, "model.safetensors.index.json")
 
 
 def test_only_what_changed_is_looked_into(data, tmp_path):

@@ -10,6 +10,7 @@ import os
 import pickle
 import pydoc
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -280,6 +281,32 @@ def test_files_and_meta():
     table = sh.open(FIXTURES / "table.idv")
     dates = [name for name in table if table[name].dtype.fields]
     assert all(np.asarray(table[name]).dtype.names == ("ticks", "offset_minutes") for name in dates)
+
+
+def test_walk_leaves_out_what_another_container_joins(tmp_path):
+    """An episode in chunks comes once, as its manifest; `parts` yields the chunks as well, marked."""
+    shutil.copytree(GOLDEN / "wshard/chunked_py", tmp_path / "a/long")
+    shutil.copytree(GOLDEN / "safetensors/joined", tmp_path / "model")
+    shutil.copy(FIXTURES / "demo.kdb", tmp_path / "a/long/first.kdb")
+    chunks = sorted(str(path) for path in tmp_path.glob("a/long/*_chunk_*"))
+    (manifest,) = map(str, tmp_path.glob("a/long/*_manifest*"))
+    files = sorted(str(path) for path in tmp_path.glob("model/model-*.safetensors"))
+    index = str(tmp_path / "model/model.safetensors.index.json")
+    found = list(sh.walk(tmp_path))
+    assert all(item.part_of is None for item in found)
+    assert {item.path for item in found} == {manifest, str(tmp_path / "a/long/first.kdb"), index}
+    assert chunks and files
+    everything = list(sh.walk(tmp_path, parts=True))
+    assert {item.path: item.part_of for item in everything if item.part_of} == dict.fromkeys(chunks, manifest) | dict.fromkeys(
+        files, index)
+    assert {item.path for item in everything} - {item.path for item in found} == {*chunks, *files}
+    # In the order of listings.
+    listed = [item.path for item in everything if os.path.dirname(item.path) == os.path.dirname(manifest)]
+    assert listed == sorted(listed) and len(listed) == len(chunks) + 2
+    # Chunks without their manifest are containers like others.
+    os.unlink(manifest)
+    assert {item.path for item in sh.walk(tmp_path / "a")} == {*chunks, str(tmp_path / "a/long/first.kdb")}
+    assert [item.path for item in sh.walk(chunks[0])] == [chunks[0]]
 
 
 def test_walk_and_folders(tmp_path):

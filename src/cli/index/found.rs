@@ -1,6 +1,6 @@
 //! What the index says of one container.
 
-use std::{ffi::OsStr, ops::ControlFlow, os::unix::ffi::OsStrExt, path::Path};
+use std::{collections::HashMap, ffi::OsStr, ops::ControlFlow, os::unix::ffi::OsStrExt, path::Path};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -37,6 +37,10 @@ pub(super) struct Row {
     pub(super) cameras: Option<String>,
     /// What is wrong with it, as far as that is known without decoding.
     pub(super) problem: Option<String>,
+    /// Path of the container that shows it as a part of itself.
+    pub(super) part_of: Option<String>,
+    /// Paths of the containers that it shows as parts of itself.
+    pub(super) joins: Vec<String>,
 }
 
 impl Row {
@@ -50,6 +54,22 @@ impl Row {
     pub(super) fn damaged(path: &Path, attr: &Attr, problem: String) -> Self {
         let (size, modified) = (attr.size, microseconds(attr));
         Self { path: shown(path), size, modified, problem: Some(problem), ..Self::default() }
+    }
+}
+
+impl Row {
+    /// Returns whether the index has the row, with or without parts of others.
+    pub(super) fn is_shown(&self, parts: bool) -> bool {
+        parts || self.part_of.is_none()
+    }
+}
+
+/// Marks the rows of containers that others show as parts of themselves.
+pub(super) fn mark_parts(rows: &mut [Row]) {
+    let joined = rows.iter().flat_map(|row| row.joins.iter().map(|part| (part.clone(), row.path.clone())));
+    let mut joined: HashMap<String, String> = joined.collect();
+    for row in rows {
+        row.part_of = joined.remove(&row.path);
     }
 }
 
@@ -120,6 +140,8 @@ fn fill(container: &Entry, row: &mut Row) -> Result<(), Error> {
         Value::Null => None,
         version => Some(version.to_string()),
     };
+    let shown_joined = container.joins()?.unwrap_or_default();
+    row.joins = shown_joined.iter().map(|path| shown(below(path, container, &row.path))).collect();
     if row.problem.is_none() {
         row.problem = items.into_iter().find_map(|item| item.error);
     }
@@ -147,6 +169,14 @@ fn fill(container: &Entry, row: &mut Row) -> Result<(), Error> {
         row.cameras = cameras(container, "images")?;
     }
     Ok(())
+}
+
+/// Returns the path of a container beside another one, below the folder that `known`, the other's path, is below.
+fn below<'a>(path: &'a Path, container: &Entry, known: &str) -> &'a Path {
+    let depth = container.path().components().count().saturating_sub(known.split('/').count());
+    let mut parts = path.components();
+    parts.by_ref().take(depth).for_each(drop);
+    parts.as_path()
 }
 
 /// Returns the task of a container of episodes, if its first ones agree on one.

@@ -59,11 +59,13 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn of(source: &str, rows: &[Row]) -> anyhow::Result<Self> {
+    /// Makes the file. Parts of others are rows of it only with `parts`; the next run is told of them in any case.
+    pub(super) fn of(source: &str, rows: &[Row], parts: bool) -> anyhow::Result<Self> {
         let reader = ReadContext::new(Arc::new(Vec::<u8>::new()), Cache::new(ROOM, Verify::Off), 0);
         let mut about = serde_json::Map::new();
         about.insert("index of".into(), source.into());
-        let table = Table { number: 0, rows: rows.len() as u64, unit: 1, columns: columns(rows), about };
+        let shown: Vec<&Row> = rows.iter().filter(|row| row.is_shown(parts)).collect();
+        let table = Table { number: 0, rows: shown.len() as u64, unit: 1, columns: columns(&shown), about };
         let made = Parquet::new(&reader, table, &Unlimited).map_err(|fault| anyhow!("{}", fault.error))?;
         let file = Arc::new(made).view();
         let mut packed = zstd::Encoder::new(Vec::new(), 1)?;
@@ -114,10 +116,10 @@ impl Index {
 }
 
 /// The columns, in the order of the file.
-fn columns(rows: &[Row]) -> Vec<Column> {
+fn columns(rows: &[&Row]) -> Vec<Column> {
     let text = |name: &str, of: fn(&Row) -> Option<&str>| {
         let (mut data, mut offsets, mut missing) = (Vec::new(), vec![0; 8], Vec::with_capacity(rows.len()));
-        for text in rows.iter().map(of) {
+        for text in rows.iter().map(|row| of(row)) {
             data.extend(text.unwrap_or_default().as_bytes());
             offsets.extend((data.len() as u64).to_le_bytes());
             missing.push(u8::from(text.is_none()));
@@ -147,6 +149,7 @@ fn columns(rows: &[Row]) -> Vec<Column> {
         text("cameras", |row| row.cameras.as_deref()),
         Column::fixed("damaged".into(), Element::Of(DType::Bool), None, View::inline(damaged)),
         text("problem", |row| row.problem.as_deref()),
+        text("part_of", |row| row.part_of.as_deref()),
     ]
 }
 
