@@ -1,6 +1,7 @@
 //! `shardfs info`: what a container holds, without a mount.
 
 mod episodes;
+mod folder;
 mod items;
 mod lines;
 mod recording;
@@ -8,7 +9,6 @@ mod table;
 mod tree;
 
 use std::{
-    ffi::OsString,
     io::{self, BufWriter, IsTerminal, Write},
     path::{Path, PathBuf},
 };
@@ -16,20 +16,18 @@ use std::{
 use anyhow::bail;
 use clap::Args;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     AlreadyReported, ViewOptions, complain, counted, escape, log_to_stderr,
     place::{Place, names},
 };
-use crate::{
-    tree::overview::Contents,
-    vfs::{FileKind, HeldOverview},
-};
+use crate::tree::overview::Contents;
+use folder::Folder;
 
 /// Say what a container holds, or which containers a folder holds
 ///
-/// For a path inside a container, lists only the items below it.
+/// For a path inside a container, lists only the items below it. For a folder, what lies in the folders below is counted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs info data/
@@ -46,6 +44,10 @@ pub(super) struct Arguments {
     /// Print JSON: for a container its `container.json`, for a folder its containers
     #[arg(long)]
     json: bool,
+
+    /// In a folder, also list containers that another one shows joined
+    #[arg(long)]
+    parts: bool,
 
     /// Draw groups and arrays as a tree, also for formats without groups of their own
     #[arg(long, conflicts_with = "json")]
@@ -91,11 +93,8 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
     let place = Place::find(path, arguments.view.checked())?;
     let Some(warnings) = place.entry.warnings()? else {
         if place.is_folder() {
-            return if arguments.json {
-                write_folder_json(out, &place, path)
-            } else {
-                describe_folder(out, &place, path)
-            };
+            let folder = Folder::read(&place, path, arguments.parts)?;
+            return if arguments.json { escape::write_json(out, &folder.json()) } else { folder.describe(out) };
         }
         let volume = place.entry.volume();
         let reason = volume.problems().pop().map_or_else(|| volume.no_container(), |problem| problem.message);
@@ -115,43 +114,6 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
     Ok(())
 }
 
-/// A container in a folder: what it is, or why it cannot be opened.
-struct Listed {
-    name: OsString,
-    what: Result<ContainerLine, String>,
-}
-
-/// What is said of a container in a folder.
-struct ContainerLine {
-    format: &'static str,
-    format_name: &'static str,
-    number: u64,
-    kind: &'static str,
-}
-
-impl ContainerLine {
-    /// Keeps no items: a folder may have many containers.
-    fn of(overview: &HeldOverview) -> Self {
-        let (number, kind) = count(&overview.contents);
-        Self { format: overview.format, format_name: overview.format_name(), number, kind }
-    }
-}
-
-/// Returns the containers in a folder, and the number of other entries.
-fn list_folder(place: &Place, path: &Path) -> anyhow::Result<(Vec<Listed>, u64)> {
-    let (mut containers, mut others) = (Vec::new(), 0);
-    for (name, kind) in names(&place.entry, path)? {
-        let found = place.entry.child(&name)?.filter(|_| kind == FileKind::Folder);
-        let overview = found.map(|entry| entry.overview()).transpose();
-        match overview {
-            Ok(Some(Some(overview))) => containers.push(Listed { name, what: Ok(ContainerLine::of(&overview)) }),
-            Ok(_) => others += 1,
-            Err(error) => containers.push(Listed { name, what: Err(error.detail()) }),
-        }
-    }
-    Ok((containers, others))
-}
-
 /// Returns how many parts a container has, and of which kind.
 fn count(contents: &Contents) -> (u64, &'static str) {
     match contents {
@@ -160,39 +122,6 @@ fn count(contents: &Contents) -> (u64, &'static str) {
         Contents::Episodes { count, .. } => (*count, "episode"),
         Contents::Recording(recording) => (recording.topic_count, "topic"),
     }
-}
-
-fn describe_folder(out: &mut impl Write, place: &Place, path: &Path) -> anyhow::Result<()> {
-    let (containers, others) = list_folder(place, path)?;
-    writeln!(out, "{}", escape::path(path))?;
-    for Listed { name, what } in &containers {
-        let what = match what {
-            Ok(ContainerLine { format_name, number, kind, .. }) => format!("{format_name}, {}", counted(*number, kind)),
-            Err(reason) => format!("can't be opened: {reason}"),
-        };
-        writeln!(out, "  {}: {}", lines::shown(&name.to_string_lossy(), usize::MAX), escape::escaped(&what))?;
-    }
-    let others =
-        if others == 1 { "1 other file or folder".into() } else { format!("{others} other files and folders") };
-    Ok(writeln!(out, "  {}, {others}", counted(containers.len() as u64, "container"))?)
-}
-
-fn write_folder_json(out: &mut impl Write, place: &Place, path: &Path) -> anyhow::Result<()> {
-    let (containers, others) = list_folder(place, path)?;
-    let object = |Listed { name, what }: &Listed| {
-        let mut object = json!({"path": path.join(name).to_string_lossy()});
-        match what {
-            Ok(ContainerLine { format, number, kind, .. }) => {
-                object["format"] = (*format).into();
-                object[format!("{kind}s")] = (*number).into();
-            }
-            Err(reason) => object["error"] = reason.clone().into(),
-        }
-        object
-    };
-    let containers: Vec<Value> = containers.iter().map(object).collect();
-    let document = json!({"folder": path.to_string_lossy(), "containers": containers, "others": others});
-    escape::write_json(out, &document)
 }
 
 /// Describes the container at a place, or the part of it at that place, for people.
@@ -227,7 +156,10 @@ fn column(part: &str) -> Option<String> {
     Some(format!("{}/{}", names.next()?, names.next()?))
 }
 
-/// Prints a line for each table of a container.
+/// Columns that a table leaves out and that are named, at most.
+const LEFT_OUT: usize = 20;
+
+/// Prints a line for each table of a container, and one for each column that it leaves out.
 fn describe_tables(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     /// The part of `container.json` about tables.
     #[derive(Default, Deserialize)]
@@ -240,21 +172,49 @@ fn describe_tables(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
         path: String,
         rows: Option<u64>,
         columns: Option<u64>,
-        left_out: Vec<serde::de::IgnoredAny>,
+        left_out: Vec<LeftOut>,
         #[serde(default)]
-        left_out_behind: u64,
+        left_out_behind: Behind,
+    }
+    #[derive(Deserialize)]
+    struct LeftOut {
+        column: String,
+        reason: String,
+    }
+    /// Further columns: how many, or whether there are some.
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Behind {
+        Count(u64),
+        Some(bool),
+    }
+    impl Default for Behind {
+        fn default() -> Self {
+            Self::Count(0)
+        }
     }
     let Some(description) = place.entry.description()? else { return Ok(()) };
     let described: Described = serde_json::from_slice(&description)?;
     for Table { path, rows, columns, left_out, left_out_behind } in described.tables {
-        let left_out = left_out.len() as u64 + left_out_behind;
         let counts = [(rows, "row"), (columns, "column")].into_iter();
         let mut parts: Vec<String> = counts.filter_map(|(count, what)| Some(counted(count?, what))).collect();
-        if left_out > 0 {
-            parts.push(format!("{} left out", counted(left_out, "column")));
+        let behind = match left_out_behind {
+            Behind::Count(0) | Behind::Some(false) => None,
+            Behind::Count(count) => Some(format!("{} behind them", counted(count, "column"))),
+            Behind::Some(true) => Some("all behind them".into()),
+        };
+        if !left_out.is_empty() {
+            parts.push(format!("{} left out", counted(left_out.len() as u64, "column")));
         }
+        parts.extend(behind.map(|behind| format!("{behind} left out, because a table has no more")));
         let said = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
         writeln!(out, "  table {}{said}", lines::shown(&path, usize::MAX))?;
+        for LeftOut { column, reason } in left_out.iter().take(LEFT_OUT) {
+            writeln!(out, "    without {}: {}", lines::shown(column, 200), escape::escaped(reason))?;
+        }
+        if let Some(more @ 1..) = left_out.len().checked_sub(LEFT_OUT) {
+            writeln!(out, "    without {more} more; container.json has them all")?;
+        }
     }
     Ok(())
 }

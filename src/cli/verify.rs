@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -36,7 +36,8 @@ use crate::{
 /// Check that containers are whole: structure, checksums, every byte of every file
 ///
 /// Reads every file that a mount would show to its end. Exits with 0 if nothing is wrong, 1 if something is, and 2 if
-/// that could not be found out because a path is missing or cannot be read, or because there was nothing to check. What
+/// that could not be found out because a path is missing, cannot be read or is no container, or because there was
+/// nothing to check. What
 /// has no checksum is only read; the last line says how many of the stored bytes that are.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
@@ -180,9 +181,17 @@ fn one(
     let place = if path.is_file() {
         // A single file must be a container, or it cannot be verified.
         std::fs::File::open(path).with_context(|| path.display().to_string())?;
-        match Vfs::open(path, options) {
+        match Vfs::open(path, options.clone()) {
             Ok(vfs) => Place { entry: Entry::root(Arc::new(vfs))?, kept: PathBuf::new() },
             Err(error) => {
+                let place = Place::find(path, options)?;
+                let volume = place.entry.volume();
+                let is_meant = place.is_folder()
+                    || !volume.problems().is_empty()
+                    || path.file_name().is_some_and(|name| volume.should_be_container(name));
+                if !is_meant {
+                    bail!("{}: {}, so there is nothing to verify", path.display(), volume.no_container());
+                }
                 progress.problems.fetch_add(1, Relaxed);
                 return Ok((vec![(path.to_path_buf(), error.to_problem())], vec![], Covering::default()));
             }

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from support import BIN, FIXTURES, run
+from support import BIN, FIXTURES, GOLDEN, run
 
 EPISODE = FIXTURES / "ep_001.wshard"
 
@@ -85,11 +85,47 @@ def test_info_of_a_folder_as_json(tmp_path):
     shutil.copy(EPISODE, tmp_path / "ep.wshard")
     shutil.copy(FIXTURES / "demo.kdb", tmp_path)
     found = json.loads(run("info", "--json", tmp_path, check=True).stdout)
-    assert found == {"folder": str(tmp_path), "others": 1, "containers": [
-        {"path": f"{tmp_path}/demo.kdb", "format": "kdb", "episodes": 3},
-        {"path": f"{tmp_path}/ep.wshard", "format": "wshard", "items": 12}]}
-    assert lines("info", tmp_path) == [str(tmp_path), "  demo.kdb: kdb, 3 episodes", "  ep.wshard: wshard, 12 items",
-                                       "  2 containers, 1 other file or folder"]
+    containers = [{"path": f"{tmp_path}/demo.kdb", "format": "kdb", "episodes": 3},
+                  {"path": f"{tmp_path}/ep.wshard", "format": "wshard", "items": 12}]
+    empty = {"path": f"{tmp_path}/sub", "containers": 0, "others": 0, "parts": 0}
+    assert found == {"folder": str(tmp_path), "others": 0, "parts": 0, "containers": containers, "folders": [empty]}
+    own = [str(tmp_path), "  demo.kdb: kdb, 3 episodes", "  ep.wshard: wshard, 12 items"]
+    assert lines("info", tmp_path) == [*own, "  sub/: 0 containers, 0 other files", "  in all: 2 containers, 0 other files"]
+    shutil.rmtree(tmp_path / "sub")
+    assert lines("info", tmp_path) == [*own, "  2 containers, 0 other files"]
+
+
+def test_info_counts_what_lies_in_folders_below(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "text.txt").write_text("no container")
+    shutil.copy(FIXTURES / "demo.kdb", tmp_path / "a/b")
+    shutil.copy(EPISODE, tmp_path / "a")
+    shutil.copytree(GOLDEN / "wshard/chunked_go", tmp_path / "a/long")
+    chunks = sorted((tmp_path / "a/long").glob("*_chunk_*"))
+    manifest = next((tmp_path / "a/long").glob("*_manifest*"))
+    found = json.loads(run("info", "--json", tmp_path, check=True).stdout)
+    assert (found["containers"], found["others"], found["parts"]) == ([], 1, 0)
+    assert found["folders"] == [{"path": f"{tmp_path}/a", "containers": 3, "others": 0, "parts": len(chunks)}]
+    assert lines("info", tmp_path)[1:] == [
+        "  a/: 3 containers, 0 other files", "  in all: 3 containers, 1 other file",
+        f"  left out: {len(chunks)} containers that others show joined (--parts lists those of this folder)"]
+    # Chunks beside their manifest.
+    found = json.loads(run("info", "--json", manifest.parent, check=True).stdout)
+    assert [row["path"] for row in found["containers"]] == [str(manifest)] and found["parts"] == len(chunks)
+    found = json.loads(run("info", "--json", "--parts", manifest.parent, check=True).stdout)
+    assert {row["path"]: row.get("part_of") for row in found["containers"]} == {
+        str(manifest): None} | {str(chunk): str(manifest) for chunk in chunks}
+    assert found["parts"] == 0
+    assert sum(line.endswith(f", part of {manifest.name}") for line in lines("info", "--parts", manifest.parent)) == len(
+        chunks)
+
+
+def test_info_names_what_tables_leave_out():
+    for container in FIXTURES / "table.idv", FIXTURES / "tree_sequence.trees", EPISODE:
+        tables = json.loads(run("info", "--json", container, check=True).stdout)["tables"]
+        left = [(row["column"], row["reason"]) for table in tables for row in table["left_out"]]
+        assert [line[12:] for line in lines("info", container) if line.startswith("    without ")] == [
+            f"{column}: {reason}" for column, reason in left]
 
 
 def test_info_of_a_part():

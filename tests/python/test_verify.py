@@ -154,7 +154,16 @@ def test_exit_codes_and_odd_paths(tmp_path):
     alone = verify(tmp_path, code=2)
     assert alone["others"] == 1 and not alone["ok"]
     assert run("verify", tmp_path).stdout.decode().startswith("nothing was checked: 0 containers, 0 files, 0 B read; 1 ord")
-    assert verify(tmp_path / "text.txt", code=1)["problems"][0]["container"] == str(tmp_path / "text.txt")
+    # No container is no problem of one, and nothing that could be checked.
+    text = run("verify", tmp_path / "text.txt")
+    assert (text.returncode, text.stderr) == (2, f"shardfs: {tmp_path / 'text.txt'}: not a container of any known "
+                                                         "format, so there is nothing to verify\n")
+    assert text.stdout.decode().startswith("nothing was checked")
+    both = run("verify", "--json", tmp_path / "text.txt", FIXTURES / "demo.kdb")
+    assert (both.returncode, json.loads(both.stdout)["problems"], json.loads(both.stdout)["containers"]) == (2, [], 1)
+    shutil.copy(tmp_path / "text.txt", tmp_path / "named.kdb")
+    assert verify(tmp_path / "named.kdb", code=1)["problems"][0]["container"] == str(tmp_path / "named.kdb")
+    (tmp_path / "named.kdb").unlink()
     (tmp_path / "empty.wshard").touch()
     assert verify(tmp_path, code=1)["problems"][0]["container"] == str(tmp_path / "empty.wshard")
     # A path inside a container: that part only.
