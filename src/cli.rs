@@ -8,6 +8,7 @@ mod cp;
 mod destination;
 mod doctor;
 mod escape;
+mod export;
 mod formats;
 mod fstab;
 mod index;
@@ -88,6 +89,7 @@ enum Command {
     Ls(ls::Arguments),
     Cat(cat::Arguments),
     Cp(cp::Arguments),
+    Export(export::Arguments),
     Info(info::Arguments),
     Index(index::Arguments),
     Verify(verify::Arguments),
@@ -264,6 +266,7 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Ls(arguments) => ls::run(arguments),
         Command::Cat(arguments) => cat::run(arguments),
         Command::Cp(arguments) => cp::run(arguments),
+        Command::Export(arguments) => export::run(arguments),
         Command::Info(arguments) => info::run(arguments),
         Command::Index(arguments) => index::run(arguments),
         Command::Warm(arguments) => warm::run(arguments),

@@ -1,5 +1,6 @@
 //! `shardfs cp`: files out of containers onto the disk, without a mount.
 
+mod compress;
 mod copier;
 
 use std::{
@@ -36,7 +37,8 @@ const WAITING: usize = 256;
 /// not expand them. Copies keep their path from the container's name on, or from the first wildcard if that comes
 /// earlier. Times and modes are those that a mount would show, except that folders are writable. Files that DEST already
 /// has with the same size and time are skipped, so an interrupted copy can be continued. Damaged files are reported, and
-/// all others are copied.
+/// all others are copied. Pictures of raw pixels are uncompressed in a mount, because their sizes are then known;
+/// --compress makes them smaller.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs cp 'data/*.wshard/signal/joint_*.npy' out/
@@ -65,6 +67,11 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     exclude: Vec<Pattern>,
 
+    /// Copy uncompressed PNG pictures as compressed ones, with the same pixels; those that DEST has with the same time
+    /// are skipped
+    #[arg(long)]
+    compress: bool,
+
     /// Print what would be copied, and where to; write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -89,7 +96,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
     let jobs = arguments.jobs.map(usize::from);
     let jobs = jobs.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(2);
-    let copier = Copier::new(arguments.quiet || arguments.dry_run);
+    let copier = Copier::new(arguments.quiet || arguments.dry_run, arguments.compress);
     let folders = thread::scope(|scope| {
         let (give, take) = sync_channel(WAITING);
         let take = Arc::new(Mutex::new(take));

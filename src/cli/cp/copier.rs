@@ -22,7 +22,7 @@ use super::{
         destination::{Destination, is_file_of},
         escape,
     },
-    Folder,
+    Folder, compress,
 };
 use crate::{
     limits::PIECE,
@@ -45,12 +45,14 @@ pub(super) struct Copier {
     copied: AtomicU64,
     already_there: AtomicU64,
     failed: AtomicU64,
+    /// Whether uncompressed pictures are copied as compressed ones.
+    compress: bool,
     /// Nothing more can be written.
     pub(super) stop: AtomicBool,
 }
 
 impl Copier {
-    pub(super) fn new(quiet: bool) -> Self {
+    pub(super) fn new(quiet: bool, compress: bool) -> Self {
         // Draws on stderr, and nothing at all where that is no terminal.
         let progress = if quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
         if !progress.is_hidden() {
@@ -61,7 +63,7 @@ impl Copier {
             progress.set_style(style);
         }
         let (copied, already_there, failed) = Default::default();
-        Self { progress, copied, already_there, failed, stop: AtomicBool::new(false) }
+        Self { progress, copied, already_there, failed, compress, stop: AtomicBool::new(false) }
     }
 
     /// Bytes that will be copied.
@@ -115,7 +117,12 @@ impl Copier {
             Some(there) if FileType::from_raw_mode(there.st_mode) == FileType::Directory => {
                 bail!("{}: is a folder", named())
             }
-            Some(there) if is_file_of(&there, attr.size, attr.mtime) => {
+            // How large a compressed picture is, only compressing it would tell.
+            Some(there)
+                if is_file_of(&there, attr.size, attr.mtime)
+                    || self.compresses(task)
+                        && is_file_of(&there, u64::try_from(there.st_size).unwrap_or(0), attr.mtime) =>
+            {
                 self.already_there.fetch_add(1, Relaxed);
                 self.progress.inc(attr.size);
                 return Ok(());
@@ -133,9 +140,24 @@ impl Copier {
         Ok(())
     }
 
+    /// Whether a file is a picture that is compressed if that makes it smaller.
+    fn compresses(&self, task: &Task) -> bool {
+        self.compress
+            && task.to.extension().is_some_and(|suffix| suffix == "png")
+            && task.entry.size() <= compress::LARGEST
+    }
+
     fn fill(&self, task: &Task, mut file: &File) -> anyhow::Result<()> {
         let Task { entry, shown, dest, to } = task;
         let size = entry.size();
+        if self.compresses(task) {
+            let _room = entry.volume().reserve(size * compress::MEMORY)?;
+            let whole = entry.read().map_err(|error| anyhow!("{}: {}", shown.display(), error.detail()))?;
+            let bytes = compress::compressed(&whole).unwrap_or(whole);
+            file.write_all(&bytes).with_context(|| dest.shown(to).display().to_string())?;
+            self.progress.inc(size);
+            return Ok(());
+        }
         let mut offset = 0;
         while offset < size {
             let read = entry.read_at(offset, PIECE as u64);
