@@ -6,8 +6,8 @@ use std::{collections::HashSet, io::Write, ops::ControlFlow, sync::Arc};
 use shardfs::{
     cache::{Cache, Verify},
     codec::{
-        Bitshuffle, BlockCodec, Chain, ChecksumKind, Codec, Delta, Filter, MOST_WINDOW, Nbit, Number, NumberKind,
-        ScaleOffset, Stream, Szip,
+        Bitshuffle, BlockCodec, Chain, ChecksumKind, Codec, CrcKind, Delta, Filter, MOST_WINDOW, Nbit, Number,
+        NumberKind, ScaleOffset, Stream, Szip,
     },
     format::{
         Block, FRONT, FormatError, Front, PartError, Recognition, gguf,
@@ -417,7 +417,8 @@ pub fn filters(bytes: &[u8]) {
 fn filter(which: u8, parameter: u8) -> Option<Filter> {
     let width = u32::from(parameter % 40 + 1);
     let compressed = [None, Some(BlockCodec::Lz4), Some(BlockCodec::Zstd)];
-    let kinds = [ChecksumKind::Crc32c, ChecksumKind::Crc32, ChecksumKind::Adler32, ChecksumKind::Fletcher32];
+    let crcs = [CrcKind::Crc32c, CrcKind::Crc32].map(ChecksumKind::Crc);
+    let kinds = [crcs[0], crcs[1], ChecksumKind::Adler32, ChecksumKind::Fletcher32];
     let number = |bits: u8| Number {
         kind: [NumberKind::Signed, NumberKind::Unsigned, NumberKind::Float, NumberKind::Signed][usize::from(bits & 3)],
         width: 1 << (bits >> 2 & 3),

@@ -10,7 +10,7 @@ pub struct Crc {
 }
 
 /// How a CRC is computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CrcKind {
     /// CRC-32C (Castagnoli).
     Crc32c,
@@ -31,6 +31,14 @@ impl Crc {
 }
 
 impl CrcKind {
+    /// Returns the name in `container.json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Crc32c => "crc32c",
+            Self::Crc32 => "crc32",
+        }
+    }
+
     /// Returns the CRC of these bytes.
     pub fn of(self, bytes: &[u8]) -> u32 {
         self.append(0, bytes)

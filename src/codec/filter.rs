@@ -6,8 +6,8 @@ use bzip2::bufread::{BzDecoder, MultiBzDecoder};
 use flate2::bufread::{DeflateDecoder, GzDecoder, ZlibDecoder};
 
 use super::{
-    ChecksumKind, Codec, DecodeError, Delta, Nbit, ScaleOffset, Scaled, Szip, blosc, chain::Size, lz77, memory,
-    shuffle, to_usize,
+    ChecksumKind, Codec, CrcKind, DecodeError, Delta, Nbit, ScaleOffset, Scaled, Szip, blosc, chain::Size, lz77,
+    memory, shuffle, to_usize,
 };
 
 /// A step of a chain: bytes to bytes.
@@ -317,7 +317,7 @@ impl Filter {
         if let Self::Known { size, crc } = self {
             self.exact(stored.len() as u64, *size)?;
             if is_asked {
-                ChecksumKind::Crc32.check(*crc, stored)?;
+                ChecksumKind::Crc(CrcKind::Crc32).check(*crc, stored)?;
             }
             return Ok(stored);
         }

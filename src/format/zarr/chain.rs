@@ -5,7 +5,7 @@ use super::{
     types::{Elements, Fixed, named},
 };
 use crate::{
-    codec::{Chain, ChecksumKind, Codec, Delta, Filter, Number, NumberKind, Scaled},
+    codec::{Chain, ChecksumKind, Codec, CrcKind, Delta, Filter, Number, NumberKind, Scaled},
     format::{DType, ElementType},
 };
 
@@ -122,9 +122,9 @@ fn of_bytes(name: &str, setting: &dyn Fn(&str) -> Option<Json>) -> Result<Option
                 Err(_) => return Err("the elementsize of shuffle".into()),
             }
         }
-        "crc32" => checksum(ChecksumKind::Crc32, true)?,
+        "crc32" => checksum(ChecksumKind::Crc(CrcKind::Crc32), true)?,
         "adler32" => checksum(ChecksumKind::Adler32, true)?,
-        "crc32c" => checksum(ChecksumKind::Crc32c, false)?,
+        "crc32c" => checksum(ChecksumKind::Crc(CrcKind::Crc32c), false)?,
         "fletcher32" => Filter::Checksum { kind: ChecksumKind::Fletcher32, is_in_front: false },
         _ => return Ok(None),
     })))

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     cache::{Cache, Verify},
-    codec::{Chain, ChecksumKind, Filter},
+    codec::{Chain, ChecksumKind, CrcKind, Filter},
     format::DType,
     view::Array,
 };
@@ -57,7 +57,7 @@ fn store(codec: usize, element: usize, chunk: &[u8]) -> (Codec, Vec<u8>) {
         writer.write_all(bytes).unwrap();
         writer.finish().unwrap()
     };
-    let crc = Filter::Checksum { kind: ChecksumKind::Crc32c, is_in_front: false };
+    let crc = Filter::Checksum { kind: ChecksumKind::Crc(CrcKind::Crc32c), is_in_front: false };
     match codec {
         0 => (Codec::None, chunk.to_vec()),
         1 => (Codec::Zlib, zlib(chunk)),
