@@ -29,6 +29,9 @@ use frames::{Camera, Frame, Pixels};
 /// Most bytes that are kept of what ffmpeg says.
 const SAID: u64 = 64 << 10;
 
+/// Most frames of a video for each picture that is there.
+const GAPS: u64 = 100;
+
 /// Make a video of a camera's pictures, with ffmpeg
 ///
 /// The pictures are piped to ffmpeg, which has to be installed. A number that is missing among them is filled with the
@@ -110,6 +113,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let _ = flag::register(SIGINT, stop.clone());
     let bar = bar(arguments.quiet, camera.frames.len() as u64);
     let in_path = || path.display().to_string();
+    check_gaps(&camera.frames).with_context(in_path)?;
     let first = frames::read(&camera.frames[0]).with_context(in_path)?;
     ffmpeg
         .args(["-hide_banner", "-loglevel", "error", "-nostdin", "-f", "rawvideo", "-pix_fmt", "rgb24"])
@@ -164,6 +168,16 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let frames = counted(camera.frames.len() as u64 + repeated, "frame");
         let repeated = if repeated > 0 { format!(", {repeated} of them repeated") } else { String::new() };
         writeln!(io::stdout(), "{}: {frames} at {rate} a second{repeated}", output.display())?;
+    }
+    Ok(())
+}
+
+/// Refuses pictures with numbers that make a video without end.
+fn check_gaps(frames: &[Frame]) -> anyhow::Result<()> {
+    let (first, last) = (frames.first().map_or(0, |frame| frame.number), frames.last().map_or(0, |frame| frame.number));
+    let (count, most) = (frames.len() as u64, (frames.len() as u64).saturating_mul(GAPS));
+    if last - first >= most {
+        bail!("the pictures have numbers from {first} to {last}, but there are only {count}: too many are missing");
     }
     Ok(())
 }
