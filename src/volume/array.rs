@@ -78,6 +78,32 @@ impl Array {
         }
         Ok(self.data.chunks_exact(self.dtype.size() as usize).map(T::from_bytes).collect())
     }
+
+    /// Returns the elements as an array of ndarray with the same axes: [`Self::values`] with their shape.
+    ///
+    /// ```
+    /// # #[cfg(feature = "ndarray")]
+    /// # fn main() -> Result<(), shardfs::Error> {
+    /// let joints = shardfs::Volume::open("fixtures/ep_001.wshard")?.get("signal/joint_pos.npy")?.array()?;
+    /// let joints = joints.to_ndarray::<f32>()?;
+    /// assert_eq!((joints.shape(), joints[[0, 0]]), (&[24, 7][..], 0.0));
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "ndarray"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if the elements are of another type, or if ndarray has no arrays of such a shape.
+    #[cfg(feature = "ndarray")]
+    pub fn to_ndarray<T: Element>(&self) -> Result<ndarray::ArrayD<T>, Error> {
+        let refused = |why: &dyn std::fmt::Display| {
+            Error::new(ErrorKind::InvalidInput, format!("no array of shape {:?}: {why}", self.shape))
+        };
+        let shape: Result<Vec<usize>, _> = self.shape.iter().map(|axis| usize::try_from(*axis)).collect();
+        let shape = ndarray::IxDyn(&shape.map_err(|error| refused(&error))?);
+        ndarray::ArrayD::from_shape_vec(shape, self.values()?).map_err(|error| refused(&error))
+    }
 }
 
 /// Types that elements of an [`Array`] may be read as.
@@ -119,4 +145,32 @@ elements! {
     u32: U32;
     u16: U16, F16, Bf16;
     u8: U8, Bool, F8E4M3Fn, F8E5M2, F8E8M0Fnu, F8E4M3Fnuz, F8E5M2Fnuz;
+}
+
+#[cfg(all(test, feature = "ndarray"))]
+mod tests {
+    use super::*;
+    use crate::volume::Volume;
+
+    #[test]
+    fn arrays_of_ndarray_have_the_same_axes() {
+        let numbers = |shape: &[u64], count: u8| {
+            let data = (0..count).flat_map(|number| u16::from(number).to_le_bytes()).collect();
+            Array::new(DType::U16.into(), shape.to_vec(), data)
+        };
+        let array = numbers(&[2, 3], 6).to_ndarray::<u16>().unwrap();
+        assert_eq!((array.shape(), array[[1, 0]], array[[0, 2]]), (&[2, 3][..], 3, 2));
+        assert_eq!(numbers(&[], 1).to_ndarray::<u16>().unwrap().ndim(), 0);
+        assert_eq!(numbers(&[0, 4], 0).to_ndarray::<u16>().unwrap().shape(), [0, 4]);
+        assert_eq!(numbers(&[2], 2).to_ndarray::<f32>().unwrap_err().kind(), ErrorKind::InvalidInput);
+        // More than memory can have, although there is no element.
+        let wide = numbers(&[0, u64::MAX, 2], 0).to_ndarray::<u16>();
+        assert_eq!(wide.unwrap_err().kind(), ErrorKind::InvalidInput);
+        let volume = Volume::open("fixtures/ep_001.wshard").unwrap();
+        let frames = volume.get("signal/cam0/rgb.npy").unwrap().array().unwrap();
+        let (pixels, array) = (frames.values::<u8>().unwrap(), frames.to_ndarray::<u8>().unwrap());
+        assert_eq!(array.shape(), [24, 48, 64, 3]);
+        assert_eq!(array[[23, 47, 63, 2]], pixels[pixels.len() - 1]);
+        assert!(array.iter().eq(&pixels));
+    }
 }
