@@ -15,14 +15,18 @@ mod column;
 mod compact;
 mod element;
 mod levels;
+mod strings;
+mod varying;
 
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
-pub use column::{Bounds, Column, Missed, Missing, Ragged, Strings};
+pub use column::{Bounds, Column, Missed, Missing};
 pub use element::Element;
+pub use strings::{Ragged, Strings};
+pub use varying::{Elements, Starts};
 
 use super::{Bytes, Data, Fault, ReadContext, Rendered, View, json, pieces::Pieces};
 use crate::{
@@ -116,7 +120,7 @@ enum Pages {
 struct Page {
     header: u32,
     body: u32,
-    /// Number of missing lists.
+    /// Number of missing lists; if the length of lists varies, of levels.
     missing: u32,
 }
 
@@ -436,7 +440,7 @@ impl Parquet {
                     dictionary: laid.dictionary.into(),
                     values: laid.column.values_in(rows.end - rows.start, self.page(laid, group).missing.into()),
                     bounds: laid.column.statistics(rows.clone()),
-                    is_full: !laid.column.is_nullable(),
+                    is_full: laid.column.is_full(),
                 };
                 compact::chunk(&mut out, front, &chunk);
                 at += size;

@@ -23,7 +23,7 @@ use crate::{
     },
     view::{
         Fault, ReadContext, View,
-        parquet::{self, Element, Missing, Parquet, Ragged, Table},
+        parquet::{self, Element, Elements, Missing, Parquet, Ragged, Starts, Table},
     },
 };
 
@@ -36,7 +36,7 @@ const KEY_VALUES: &[u8] = b"KeyValues";
 /// How a column of the file appears in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Elements of a fixed size, as stored; for lists, how many per row.
+    /// Elements of a fixed size, as stored; for lists, how many per row (0 if each row has its own number).
     Plain {
         element: Element,
         slots: Option<u64>,
@@ -45,11 +45,13 @@ enum Kind {
     OrLeast(Element),
     /// Bools of two bits.
     OrTwo,
-    /// Two columns: ticks and minutes.
+    /// Two columns: times, and minutes by which local time is ahead of UTC.
     Offset {
         is_old: bool,
     },
     Text,
+    /// Lists of texts; how many per row, 0 if each row has its own number.
+    Texts(u64),
     Key(DType, Key),
 }
 
@@ -139,9 +141,8 @@ impl Idv {
             };
             if let Kind::Offset { is_old } = kind {
                 let data = shown(&values, Show::Values, reader)?;
-                let named = |field: &str| [&stored[..], b"_", field.as_bytes()].concat();
-                let (ticks, minutes) = (names.name(&named("ticks")), names.name(&named("offset_minutes")));
-                let column = parquet::Column::field(ticks, Element::Of(DType::I64), data.clone(), 0, RECORD);
+                let (time, minutes) = (names.name(&stored), names.name(&[&stored[..], b"_offset_minutes"].concat()));
+                let column = parquet::Column::fixed(time, Element::Zoned, None, data.clone());
                 add(if is_old { column.with_missing(Missing::Least) } else { column });
                 add(parquet::Column::field(minutes, Element::Of(DType::I16), data, 8, RECORD));
                 continue;
@@ -149,6 +150,14 @@ impl Idv {
             let name = names.name(&stored);
             add(match kind {
                 Kind::Text => parquet::Column::strings(name, Arc::new(texts(&values, reader)?), true, true),
+                Kind::Texts(slots) => {
+                    let starts = starts(&values, slots, reader)?;
+                    parquet::Column::varying(name, starts, Elements::Texts(Arc::new(texts(&values, reader)?)))
+                }
+                Kind::Plain { element, slots: Some(0) } => {
+                    let elements = Elements::Fixed(element, shown(&values, Show::Values, reader)?);
+                    parquet::Column::varying(name, starts(&values, 0, reader)?, elements)
+                }
                 Kind::Plain { element, slots } => {
                     parquet::Column::fixed(name, element, slots, shown(&values, Show::Values, reader)?)
                 }
@@ -247,6 +256,14 @@ fn shown(values: &Arc<Values>, show: Show, reader: &ReadContext) -> Result<View,
     Ok(Shown::open(values, show, reader)?.data())
 }
 
+/// Returns where the elements of each row of lists begin; `slots` is how many each has, 0 if each has its own number.
+fn starts(values: &Arc<Values>, slots: u64, reader: &ReadContext) -> Result<Starts, Fault> {
+    Ok(match slots {
+        0 => Starts::At(shown(values, Show::Rows, reader)?, DType::I64),
+        slots => Starts::Every(slots),
+    })
+}
+
 /// Returns the texts of a column.
 fn texts(values: &Arc<Values>, reader: &ReadContext) -> Result<Ragged, Fault> {
     Ok(Ragged {
@@ -277,9 +294,6 @@ fn kind(column: &Column, has_missing: bool) -> Result<Kind, String> {
     let Ok(ty) = &column.codec.meaning else { return Err("its codec is not known".into()) };
     let slots = ty.slots();
     match slots {
-        Some(0) => return Err("rows have each their own number of values".into()),
-        Some(_) if ty.item == Item::Text => return Err("its rows are lists of texts".into()),
-        Some(_) if ty.item == Item::DateTimeOffset => return Err("its rows are lists of records".into()),
         Some(slots) if slots > limits::TABLE_LIST => {
             return Err(format!("its rows have {slots} values, more than {}", limits::TABLE_LIST));
         }
@@ -290,8 +304,10 @@ fn kind(column: &Column, has_missing: bool) -> Result<Kind, String> {
     let is_time = is_date || matches!(name, b"TimeSpan" | b"DvTimeSpan");
     let is_old = has_missing || name.starts_with(b"Dv");
     Ok(match (ty.item, slots) {
-        (Item::Text, _) => Kind::Text,
-        (Item::DateTimeOffset, _) => Kind::Offset { is_old },
+        (Item::Text, None) => Kind::Text,
+        (Item::Text, Some(slots)) => Kind::Texts(slots),
+        (Item::DateTimeOffset, None) => Kind::Offset { is_old },
+        (Item::DateTimeOffset, Some(_)) => Kind::Plain { element: Element::Zoned, slots },
         (Item::RowId, _) => Kind::Plain { element: Element::Bytes16, slots },
         (Item::Boolean, _) => Kind::Plain { element: Element::Of(DType::Bool), slots },
         (Item::DvBool, None) => Kind::OrTwo,

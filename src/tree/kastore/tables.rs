@@ -14,11 +14,11 @@ use crate::{
     source::Memory,
     tree::{
         paths::NodeIndex,
-        tables::{COLUMN_MEMORY, ColumnNames, Described, LeftOut, array_column},
+        tables::{COLUMN_MEMORY, ColumnNames, Described, array_column},
     },
     view::{
         Array, Fault, ReadContext, View,
-        parquet::{Column, Parquet, Ragged, Table},
+        parquet::{Column, Element, Elements, Parquet, Ragged, Starts, Table},
     },
 };
 
@@ -28,6 +28,30 @@ const TABLES: [&[u8]; 8] =
 
 /// Their columns that are text whatever a schema says.
 const TEXTS: [&[u8]; 4] = [b"ancestral_state", b"derived_state", b"record", b"timestamp"];
+
+/// The columns of all tables in tskit's order: no two tables have two of them in different orders.
+const ORDER: [&[u8]; 20] = [
+    b"left",
+    b"right",
+    b"position",
+    b"site",
+    b"node",
+    b"source",
+    b"dest",
+    b"time",
+    b"flags",
+    b"population",
+    b"individual",
+    b"ancestral_state",
+    b"derived_state",
+    b"parent",
+    b"child",
+    b"location",
+    b"parents",
+    b"metadata",
+    b"record",
+    b"timestamp",
+];
 
 /// Key of the schema of `metadata`, which is no column.
 const SCHEMA: &[u8] = b"metadata_schema";
@@ -52,7 +76,6 @@ pub(super) struct Plan {
     /// Whether rows are numbered, because other tables refer to them by number.
     has_id: bool,
     columns: Vec<Stored>,
-    left_out: Vec<LeftOut>,
     left_out_behind: u64,
     /// Item with the schema of `metadata`.
     schema: Option<usize>,
@@ -119,23 +142,25 @@ impl Plan {
             rows: 0,
             has_id: is_tree_sequence,
             columns: Vec::new(),
-            left_out: Vec::new(),
             left_out_behind: 0,
             schema,
             time_units: None,
         };
         let mut rows = None;
-        for &data in numbers.iter().filter(|&&item| Some(item) != schema && !is_offsets(item)) {
+        let mut ordered: Vec<usize> =
+            numbers.iter().copied().filter(|&item| Some(item) != schema && !is_offsets(item)).collect();
+        if is_tree_sequence {
+            // Those that tskit does not know come last, by the order of their keys.
+            let rank = |name: &[u8]| ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len());
+            ordered.sort_by_key(|&item| rank(name(&items[item])));
+        }
+        for data in ordered {
             let offsets = offsets_of(data);
             let count = offsets.map_or(items[data].count, |offsets| items[offsets].count - 1);
             if *rows.get_or_insert(count) != count {
                 return None;
             }
-            let is_bytes = matches!(items[data].dtype, DType::I8 | DType::U8);
-            if offsets.is_some() && !is_bytes {
-                let column = String::from_utf8_lossy(name(&items[data])).into_owned();
-                plan.left_out.push(LeftOut { column, reason: "rows have each their own number of values".into() });
-            } else if plan.columns.len() + usize::from(plan.has_id) < limits::TABLE_COLUMNS {
+            if plan.columns.len() + usize::from(plan.has_id) < limits::TABLE_COLUMNS {
                 plan.columns.push(Stored { data, offsets });
             } else {
                 plan.left_out_behind += 1;
@@ -152,7 +177,7 @@ impl Plan {
             path,
             rows: Some(self.rows),
             columns: Some(self.columns.len() + usize::from(self.has_id)),
-            left_out: self.left_out.clone(),
+            left_out: Vec::new(),
             left_out_behind: self.left_out_behind,
         }
     }
@@ -193,6 +218,12 @@ impl Arrays {
                 }
                 Some(offsets) => {
                     let offsets = &self.items[offsets];
+                    if !matches!(item.dtype, DType::I8 | DType::U8) {
+                        let starts = Starts::At(View::stored(offsets.data.clone()), offsets.dtype);
+                        let elements = Elements::Fixed(Element::Of(item.dtype), View::stored(item.data.clone()));
+                        columns.push(Column::varying(name, starts, elements));
+                        continue;
+                    }
                     let ragged = Ragged {
                         offsets: View::stored(offsets.data.clone()),
                         dtype: offsets.dtype,

@@ -41,8 +41,18 @@ pub(super) enum ArrowType {
     BytesOf(i32),
     /// Time since 1970 without a zone. The number is that of units in a second: 1000, 10^6 or 10^9.
     Time(u32),
-    /// Nanoseconds since 1970, UTC.
-    Nanos,
+    /// The same, UTC.
+    Utc(u32),
+}
+
+/// How many values the lists of a column have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ArrowLists {
+    Of(u64),
+    /// Each list has its own number of values, which may be missing.
+    Varying {
+        has_missing: bool,
+    },
 }
 
 /// A column.
@@ -52,7 +62,7 @@ pub(super) struct Field<'a> {
     pub(super) is_nullable: bool,
     pub(super) value: ArrowType,
     /// For lists, the number of values of each.
-    pub(super) slots: Option<u64>,
+    pub(super) lists: Option<ArrowLists>,
     pub(super) about: &'a Map<String, Value>,
 }
 
@@ -96,14 +106,21 @@ impl Field<'_> {
     fn write(&self, out: &mut FlatBufferBuilder<'_>) -> Table {
         let metadata = pairs(out, self.about);
         let inner = self.value.write(out);
-        let Some(slots) = self.slots else {
+        let Some(lists) = self.lists else {
             return field(out, self.name, self.is_nullable, inner, &[], &metadata);
         };
-        let element = field(out, ELEMENT, false, inner, &[], &[]);
+        let has_missing = lists == ArrowLists::Varying { has_missing: true };
+        let element = field(out, ELEMENT, has_missing, inner, &[], &[]);
         let start = out.start_table();
-        // Lists are short (limits::TABLE_LIST).
-        out.push_slot_always(slot(0), slots as i32);
-        let list = (16, out.end_table(start));
+        let kind = match lists {
+            // Lists are short (limits::TABLE_LIST).
+            ArrowLists::Of(slots) => {
+                out.push_slot_always(slot(0), slots as i32);
+                16
+            }
+            ArrowLists::Varying { .. } => 12,
+        };
+        let list = (kind, out.end_table(start));
         field(out, self.name, self.is_nullable, list, &[element], &metadata)
     }
 }
@@ -151,7 +168,7 @@ fn pair(out: &mut FlatBufferBuilder<'_>, key: &str, value: &Value) -> Table {
 impl ArrowType {
     /// Writes the type. Returns its number and its table.
     fn write(self, out: &mut FlatBufferBuilder<'_>) -> (u8, Table) {
-        let zone = (self == Self::Nanos).then(|| out.create_string("UTC"));
+        let zone = matches!(self, Self::Utc(_)).then(|| out.create_string("UTC"));
         let start = out.start_table();
         let kind = match self {
             Self::Int { bits, is_signed } => {
@@ -170,17 +187,13 @@ impl ArrowType {
             Self::Bytes => 4,
             Self::Text => 5,
             Self::Bool => 6,
-            Self::Time(units) => {
+            Self::Time(units) | Self::Utc(units) => {
                 let unit: i16 = match units {
                     1000 => 1,
                     1_000_000 => 2,
                     _ => 3,
                 };
                 out.push_slot_always(slot(0), unit);
-                10
-            }
-            Self::Nanos => {
-                out.push_slot_always(slot(0), 3i16);
                 if let Some(zone) = zone {
                     out.push_slot_always(slot(1), zone);
                 }

@@ -5,10 +5,12 @@ use std::{fmt, ops::Range, sync::Arc};
 use serde_json::{Map, Value};
 
 use super::{
-    arrow::{ArrowType, ELEMENT, Field},
+    arrow::{ArrowLists, ArrowType, ELEMENT, Field},
     compact::{Encoding, Logical, Repetition, SchemaElement, chunk_front, dictionary_header},
-    element::{Element, ValueType},
+    element::{Element, TOGETHER, ValueType, packed},
     levels::{self, Lists},
+    strings::{Strings, fill_strings, unsound},
+    varying::{Elements, Starts, Varying},
 };
 use crate::{
     cache::BlockError,
@@ -16,9 +18,6 @@ use crate::{
     limits,
     view::{Fault, ReadContext, Rendered, View, pieces::Pieces},
 };
-
-/// Number of stored elements that are converted together.
-const TOGETHER: u64 = 8192;
 
 /// A column.
 #[derive(Debug)]
@@ -35,28 +34,6 @@ pub struct Column {
 pub trait Bounds: fmt::Debug + Send + Sync {
     /// Returns the bounds of at least one row.
     fn bounds(&self, rows: Range<u64>) -> [i64; 2];
-}
-
-/// Texts, one per row.
-pub trait Strings: fmt::Debug + Send + Sync {
-    /// Returns the bytes of the texts of some rows, or an upper bound.
-    ///
-    /// # Errors
-    /// [`Fault`] if that needs bytes which cannot be read or are damaged.
-    fn size(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault>;
-
-    /// Writes the texts of some rows to the front of `out`, one after the other; `out` has [`Self::size`] bytes.
-    /// Returns for each row the length of its text; `None` if it is missing.
-    ///
-    /// # Errors
-    /// As [`Self::size`].
-    fn fill(
-        &self,
-        reader: &ReadContext,
-        rows: Range<u64>,
-        out: &mut [u8],
-        each: &mut dyn FnMut(Option<u64>),
-    ) -> Result<(), Fault>;
 }
 
 /// How missing elements are marked.
@@ -99,6 +76,8 @@ pub(super) enum Values {
         is_nullable: bool,
     },
     Keys(Keys),
+    /// Lists of varying length, and lists of texts.
+    Varying(Varying),
 }
 
 /// Elements of a fixed size.
@@ -133,6 +112,7 @@ impl Column {
     /// Returns a column of elements of a fixed size, with `slots` elements in each row if rows are lists. `data` are
     /// the elements of all rows.
     pub fn fixed(name: String, element: Element, slots: Option<u64>, data: View) -> Self {
+        let element = if slots.is_some() { element.in_lists() } else { element };
         let stride = element.stored_width() * slots.unwrap_or(1);
         let column = Self::new(name, Values::Fixed(Fixed { element, slots, data, at: 0, stride })).with_dtype(element);
         match slots {
@@ -150,7 +130,7 @@ impl Column {
     fn with_dtype(self, element: Element) -> Self {
         match element {
             Element::Of(dtype) => self.with_about("dtype", dtype.name()),
-            Element::Ticks | Element::Nanos | Element::Bytes16 => self,
+            Element::Ticks | Element::Zoned | Element::Nanos | Element::Bytes16 | Element::Prefixed16 => self,
         }
     }
 
@@ -163,6 +143,17 @@ impl Column {
     /// Returns a column of texts or other bytes.
     pub fn strings(name: String, strings: Arc<dyn Strings>, is_text: bool, is_nullable: bool) -> Self {
         Self::new(name, Values::Strings { strings, is_text, is_nullable })
+    }
+
+    /// Returns a column of lists whose length varies, or whose elements are texts. No list is missing.
+    pub fn varying(name: String, starts: Starts, elements: Elements) -> Self {
+        match elements {
+            Elements::Fixed(element, data) => {
+                let elements = Elements::Fixed(element.in_lists(), data);
+                Self::new(name, Values::Varying(Varying { starts, elements })).with_dtype(element)
+            }
+            elements => Self::new(name, Values::Varying(Varying { starts, elements })),
+        }
     }
 
     /// Returns a column of unsigned keys for `count` texts, each after its length of 4 bytes in `dictionary`.
@@ -211,13 +202,14 @@ impl Column {
                 fixed.element.width().saturating_mul(fixed.slots.unwrap_or(1))
             }
             Values::Strings { .. } => 4,
+            Values::Varying(_) => 1,
             Values::Keys(keys) => keys.width(),
         }
     }
 
-    /// Returns whether the size of a page depends on its texts.
+    /// Returns whether the size of a page depends on its texts, or on the lengths of its lists.
     pub(super) fn is_sized_by_texts(&self) -> bool {
-        matches!(self.values, Values::Strings { .. })
+        matches!(self.values, Values::Strings { .. } | Values::Varying(_))
     }
 
     /// Returns the bytes of memory that it takes.
@@ -231,18 +223,25 @@ impl Column {
         self.is_sized_by_texts() || matches!(self.values, Values::Lists(..))
     }
 
-    /// Returns the bytes of the texts of some rows; 0 if the page has none.
+    /// Returns the bytes of the texts of some rows, or of the values of lists whose length varies; 0 if the page has
+    /// neither.
     pub(super) fn text_size(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault> {
         match &self.values {
             Values::Strings { strings, .. } => strings.size(reader, rows),
+            Values::Varying(varying) => varying.values_size(reader, &rows),
             _ => Ok(0),
         }
     }
 
-    /// Returns how many lists of some rows are missing; 0 if rows are not lists.
+    /// Returns how many lists of some rows are missing; if the length of lists varies, how many levels they have; 0 if
+    /// rows are not lists. If damage makes lengths unknown, the page has no levels, and reading it reports the damage.
     pub(super) fn missing(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault> {
         match &self.values {
             Values::Lists(_, missed) => Ok(missed.count(reader, rows.clone())?.min(rows.end - rows.start)),
+            Values::Varying(varying) => match varying.entries(reader, rows) {
+                Err(fault) if fault.error.is_damage() => Ok(0),
+                entries => entries,
+            },
             _ => Ok(0),
         }
     }
@@ -263,6 +262,7 @@ impl Column {
                 let levels = if *is_nullable { levels::optional_size(rows) } else { 0 };
                 levels.saturating_add(4 * rows).saturating_add(text)
             }
+            Values::Varying(varying) => varying.levels_size(missing).saturating_add(text),
             Values::Keys(keys) => {
                 let indices =
                     levels::indices_head(rows, keys.width()).len() as u64 + 8 * rows.div_ceil(8) * keys.width();
@@ -275,6 +275,7 @@ impl Column {
     pub(super) fn values_in(&self, rows: u64, missing: u64) -> u64 {
         match &self.values {
             Values::Lists(fixed, _) => fixed.entries(rows, missing),
+            Values::Varying(_) => missing,
             Values::Fixed(fixed) => rows.saturating_mul(fixed.slots.unwrap_or(1)),
             _ => rows,
         }
@@ -304,7 +305,8 @@ impl Column {
         match &self.values {
             Values::Fixed(fixed) | Values::Nullable(fixed, _) | Values::Lists(fixed, _) => fixed.element.value_type(),
             Values::Strings { is_text, .. } => ValueType::of_bytes(*is_text),
-            Values::Keys(_) => ValueType::of_bytes(true),
+            Values::Varying(Varying { elements: Elements::Fixed(element, _), .. }) => element.value_type(),
+            Values::Varying(_) | Values::Keys(_) => ValueType::of_bytes(true),
         }
     }
 
@@ -328,20 +330,28 @@ impl Column {
             name = ELEMENT;
         }
         let ValueType { physical, length, logical } = self.value_type();
-        // Elements of lists are never missing.
-        let is_nullable = self.is_nullable() && !self.is_list();
+        // Elements of lists are never missing, except texts.
+        let is_nullable = match &self.values {
+            Values::Varying(varying) => varying.has_missing(),
+            _ => self.is_nullable() && !self.is_list(),
+        };
         let repetition = Some(if is_nullable { Repetition::Optional } else { Repetition::Required });
         schema.push(SchemaElement { name, repetition, children: None, physical: Some(physical), length, logical });
     }
 
     fn is_list(&self) -> bool {
-        matches!(self.values, Values::Fixed(Fixed { slots: Some(_), .. }) | Values::Lists(..))
+        matches!(self.values, Values::Fixed(Fixed { slots: Some(_), .. }) | Values::Lists(..) | Values::Varying(_))
+    }
+
+    /// Returns whether every value of a chunk is there. An empty list has none.
+    pub(super) fn is_full(&self) -> bool {
+        !self.is_nullable() && !matches!(self.values, Values::Varying(_))
     }
 
     /// Returns whether values may be missing.
     pub(super) fn is_nullable(&self) -> bool {
         match self.values {
-            Values::Fixed(_) => false,
+            Values::Fixed(_) | Values::Varying(_) => false,
             Values::Strings { is_nullable, .. } => is_nullable,
             Values::Nullable(..) | Values::Lists(..) | Values::Keys(_) => true,
         }
@@ -349,14 +359,21 @@ impl Column {
 
     /// Returns the column in Arrow's form.
     pub(super) fn arrow(&self) -> Field<'_> {
-        let (value, slots) = match &self.values {
+        let (value, lists) = match &self.values {
             Values::Fixed(fixed) | Values::Nullable(fixed, _) | Values::Lists(fixed, _) => {
-                (fixed.element.arrow_type(), fixed.slots)
+                (fixed.element.arrow_type(), fixed.slots.map(ArrowLists::Of))
             }
             Values::Strings { is_text: false, .. } => (ArrowType::Bytes, None),
             Values::Strings { .. } | Values::Keys(_) => (ArrowType::Text, None),
+            Values::Varying(varying) => {
+                let value = match &varying.elements {
+                    Elements::Fixed(element, _) => element.arrow_type(),
+                    Elements::Texts(_) => ArrowType::Text,
+                };
+                (value, Some(ArrowLists::Varying { has_missing: varying.has_missing() }))
+            }
         };
-        Field { name: &self.name, is_nullable: self.is_nullable(), value, slots, about: &self.about }
+        Field { name: &self.name, is_nullable: self.is_nullable(), value, lists, about: &self.about }
     }
 
     /// Returns the part of the footer that is the same for each of its chunks.
@@ -481,11 +498,6 @@ impl Fixed {
     }
 }
 
-/// Packs up to eight bytes, each 0 or not, into bits.
-fn packed(bytes: &[u8]) -> u8 {
-    (0..8).zip(bytes).fold(0, |packed, (bit, byte)| packed | u8::from(*byte != 0) << bit)
-}
-
 /// Makes a whole page in `out`, which is zeros.
 pub(super) fn fill_page(values: &Values, reader: &ReadContext, rows: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
     match values {
@@ -497,6 +509,7 @@ pub(super) fn fill_page(values: &Values, reader: &ReadContext, rows: Range<u64>,
         Values::Lists(fixed, missed) => fixed.fill_lists(reader, rows, &**missed, out),
         Values::Strings { strings, is_nullable, .. } => fill_strings(&**strings, reader, rows, *is_nullable, out),
         Values::Keys(keys) => keys.fill(reader, rows, out),
+        Values::Varying(varying) => varying.fill(reader, rows, out),
     }
 }
 
@@ -526,7 +539,7 @@ impl Fixed {
             for (record, mark) in records.chunks_exact(self.stride as usize).zip(marks) {
                 let stored = record.get(self.at as usize..self.at as usize + stored_width).unwrap_or_default();
                 let is_missing = match missing {
-                    Missing::Least => stored.split_last() == Some((&0x80, &[0; 16][..stored.len() - 1])),
+                    Missing::Least => element.is_least(stored),
                     Missing::Zero => stored.iter().all(|byte| *byte == 0),
                     Missing::Two => stored.first() == Some(&2),
                     Missing::Marked(_) => mark != 0,
@@ -633,123 +646,6 @@ impl Keys {
             }
         }
         Ok(())
-    }
-}
-
-fn fill_strings(
-    strings: &dyn Strings,
-    reader: &ReadContext,
-    rows: Range<u64>,
-    is_nullable: bool,
-    out: &mut [u8],
-) -> Result<(), Fault> {
-    let count = rows.end - rows.start;
-    let (levels, bits) = match is_nullable {
-        true => (levels::optional_size(count) as usize, levels::write_optional(count, out)),
-        false => (0, 0),
-    };
-    let (levels, values) = out.split_at_mut(levels);
-    let text = strings.size(reader, rows.clone())?;
-    // The texts are first written to the end of the page. From there, each moves forward to its place, because lengths
-    // take 4 bytes for each row.
-    let texts = 4 * count as usize;
-    let Some(room) = usize::try_from(text).ok().and_then(|text| values[texts..].get_mut(..text)) else {
-        return Err(unsound(rows.start));
-    };
-    let mut lengths = Vec::with_capacity(count as usize);
-    strings.fill(reader, rows, room, &mut |length| {
-        lengths.push(length.map_or(ABSENT, |length| length as u32));
-    })?;
-    let (mut from, mut to) = (texts, 0);
-    for (row, &length) in lengths.iter().enumerate() {
-        if is_nullable && length != ABSENT {
-            levels[bits + row / 8] |= 1 << (row % 8);
-        }
-        if length == ABSENT && is_nullable {
-            continue;
-        }
-        let length = if length == ABSENT { 0 } else { length as usize };
-        values[to..to + 4].copy_from_slice(&(length as u32).to_le_bytes());
-        values.copy_within(from..from + length, to + 4);
-        (from, to) = (from + length, to + 4 + length);
-    }
-    values[to..].fill(0);
-    Ok(())
-}
-
-/// Stands for the length of a missing text; pages are shorter than this.
-const ABSENT: u32 = u32::MAX;
-
-/// Consecutive texts, with an array of offsets: where each text begins, and where the last one ends.
-#[derive(Debug)]
-pub struct Ragged {
-    /// The offsets in `data`.
-    pub offsets: View,
-    /// The type of the offsets: i64, u32 or u64.
-    pub dtype: DType,
-    /// The texts.
-    pub data: View,
-    /// A byte per row, not 0 if the text is missing.
-    pub missing: Option<View>,
-}
-
-impl Ragged {
-    /// Reads some offsets.
-    fn offsets(&self, reader: &ReadContext, first: u64, count: u64) -> Result<Vec<u64>, Fault> {
-        let width = self.dtype.size();
-        let mut bytes = vec![0; (count * width) as usize];
-        self.offsets.fill_at(reader, first * width, &mut bytes)?;
-        let number = |bytes: &[u8]| if width == 4 { bytes.u32(0).map(u64::from) } else { bytes.u64(0) };
-        Ok(bytes.chunks_exact(width as usize).map(|bytes| number(bytes).unwrap_or(0)).collect())
-    }
-
-    fn offset(&self, reader: &ReadContext, row: u64) -> Result<u64, Fault> {
-        Ok(self.offsets(reader, row, 1)?.first().copied().unwrap_or(0))
-    }
-}
-
-fn unsound(row: u64) -> Fault {
-    let reason = format!("the offsets of its texts are not sound at row {row}");
-    Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason)) }
-}
-
-impl Strings for Ragged {
-    fn size(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault> {
-        let (start, end) = (self.offset(reader, rows.start)?, self.offset(reader, rows.end)?);
-        match end.checked_sub(start) {
-            Some(size) if end <= self.data.size() => Ok(size),
-            _ => Err(unsound(rows.start)),
-        }
-    }
-
-    fn fill(
-        &self,
-        reader: &ReadContext,
-        rows: Range<u64>,
-        out: &mut [u8],
-        each: &mut dyn FnMut(Option<u64>),
-    ) -> Result<(), Fault> {
-        let mut at = self.offset(reader, rows.start)?;
-        let end = at.checked_add(out.len() as u64).filter(|end| *end <= self.data.size());
-        let end = end.ok_or_else(|| unsound(rows.start))?;
-        self.data.fill_at(reader, at, out)?;
-        for first in rows.clone().step_by(TOGETHER as usize) {
-            let count = TOGETHER.min(rows.end - first);
-            let offsets = self.offsets(reader, first + 1, count)?;
-            let mut marks = vec![0; count as usize];
-            if let Some(missing) = &self.missing {
-                missing.fill_at(reader, first, &mut marks)?;
-            }
-            for ((row, offset), mark) in (first..).zip(offsets).zip(marks) {
-                let length = offset.checked_sub(at).filter(|_| offset <= end).ok_or_else(|| unsound(row))?;
-                at = offset;
-                if mark != 0 && length > 0 {
-                    return Err(unsound(row));
-                }
-                each((mark == 0).then_some(length));
-            }
-        }
-        if at == end { Ok(()) } else { Err(unsound(rows.end)) }
     }
 }
 

@@ -6,8 +6,17 @@ use super::{
 };
 use crate::format::{DType, DateUnit, TimeUnit};
 
+/// Number of stored elements that are converted together.
+pub(super) const TOGETHER: u64 = 8192;
+
 /// Ticks of 100 ns from the year 1 to 1970.
 const EPOCH: i64 = 621_355_968_000_000_000;
+
+/// Ticks of a minute.
+const MINUTE: i64 = 600_000_000;
+
+/// Bytes of a record of ticks and minutes.
+const ZONED: u64 = 10;
 
 /// A stored element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,10 +25,15 @@ pub enum Element {
     Of(DType),
     /// Ticks of 100 ns since the year 1, shown as microseconds since 1970.
     Ticks,
+    /// Records of 10 bytes: ticks of local time since the year 1 (i64), and minutes by which it is ahead of UTC (i16).
+    /// Shown as microseconds since 1970, UTC.
+    Zoned,
     /// Nanoseconds since 1970, UTC.
     Nanos,
     /// 16 bytes.
     Bytes16,
+    /// The same as bytes of any length, for lists: pandas cannot have lists of bytes of a fixed length.
+    Prefixed16,
 }
 
 /// The type of a column's values.
@@ -59,8 +73,20 @@ impl Element {
         match self {
             Self::Of(dtype) => dtype.size(),
             Self::Ticks | Self::Nanos => 8,
-            Self::Bytes16 => 16,
+            Self::Zoned => ZONED,
+            Self::Bytes16 | Self::Prefixed16 => 16,
         }
+    }
+
+    /// Returns the element as lists have it.
+    pub(super) fn in_lists(self) -> Self {
+        if self == Self::Bytes16 { Self::Prefixed16 } else { self }
+    }
+
+    /// Returns whether a stored element is the smallest of its type; of records, whether their ticks are.
+    pub(super) fn is_least(self, stored: &[u8]) -> bool {
+        let number = if self == Self::Zoned { stored.get(..8).unwrap_or_default() } else { stored };
+        number.split_last().is_some_and(|(last, rest)| *last == 0x80 && rest.iter().all(|byte| *byte == 0))
     }
 
     /// Returns whether eight values share a byte.
@@ -74,8 +100,9 @@ impl Element {
             Self::Of(DType::Bool) => 1,
             Self::Of(DType::Void(size)) => size.get().into(),
             Self::Of(dtype) => dtype.size().max(4),
-            Self::Ticks | Self::Nanos => 8,
+            Self::Ticks | Self::Zoned | Self::Nanos => 8,
             Self::Bytes16 => 16,
+            Self::Prefixed16 => 20,
         }
     }
 
@@ -99,7 +126,7 @@ impl Element {
             )
             | Self::Nanos
             | Self::Bytes16 => true,
-            Self::Of(_) | Self::Ticks => false,
+            Self::Of(_) | Self::Ticks | Self::Zoned | Self::Prefixed16 => false,
         }
     }
 
@@ -120,6 +147,8 @@ impl Element {
             Self::Of(DType::U8) => integer(Type::Int32, 8, false),
             Self::Of(DType::Bool) => of(Type::Boolean),
             Self::Ticks => time(false, 2),
+            Self::Zoned => time(true, 2),
+            Self::Prefixed16 => ValueType::of_bytes(false),
             Self::Nanos => time(true, 3),
             Self::Of(DType::Date(unit)) => match unit.base {
                 TimeUnit::Milli => time(false, 1),
@@ -143,7 +172,9 @@ impl Element {
                 ArrowType::Int { bits: 8 * dtype.size() as i32, is_signed: false }
             }
             Self::Ticks => ArrowType::Time(1_000_000),
-            Self::Nanos => ArrowType::Nanos,
+            Self::Zoned => ArrowType::Utc(1_000_000),
+            Self::Nanos => ArrowType::Utc(1_000_000_000),
+            Self::Prefixed16 => ArrowType::Bytes,
             Self::Of(DType::Date(unit)) => ArrowType::Time(match unit.base {
                 TimeUnit::Milli => 1000,
                 TimeUnit::Micro => 1_000_000,
@@ -169,9 +200,25 @@ impl Element {
             Self::Of(DType::F16) => each(stored, out, |b| half(u16::from_le_bytes(b)).to_le_bytes()),
             Self::Of(DType::Bf16) => each(stored, out, |[a, b]| [0, 0, a, b]),
             Self::Ticks => each(stored, out, |b| micros(i64::from_le_bytes(b)).to_le_bytes()),
+            Self::Zoned => each::<{ ZONED as usize }, 8>(stored, out, |record| {
+                let [ticks @ .., low, high] = record;
+                let minutes = i64::from(i16::from_le_bytes([low, high]));
+                micros(i64::from_le_bytes(ticks).saturating_sub(minutes * MINUTE)).to_le_bytes()
+            }),
+            Self::Prefixed16 => each::<16, 20>(stored, out, |bytes| {
+                let mut value = [0; 20];
+                value[0] = 16;
+                value[4..].copy_from_slice(&bytes);
+                value
+            }),
             _ => out.copy_from_slice(stored),
         }
     }
+}
+
+/// Packs up to eight bytes, each 0 or not, into bits.
+pub(super) fn packed(bytes: &[u8]) -> u8 {
+    (0..8).zip(bytes).fold(0, |packed, (bit, byte)| packed | u8::from(*byte != 0) << bit)
 }
 
 /// Converts ticks since the year 1 to microseconds since 1970, rounded down.
@@ -223,6 +270,21 @@ mod tests {
         assert_eq!(micros(EPOCH - 1), -1);
         assert_eq!(micros(0), -62_135_596_800_000_000);
         assert!(micros(i64::MIN) < 0);
+    }
+
+    #[test]
+    fn times_with_a_zone_are_shown_as_utc() {
+        let utc = |ticks: i64, minutes: i16| {
+            let stored = [&ticks.to_le_bytes()[..], &minutes.to_le_bytes()].concat();
+            let mut out = [0; 8];
+            Element::Zoned.convert(&stored, &mut out);
+            assert_eq!(Element::Zoned.is_least(&stored), ticks == i64::MIN);
+            i64::from_le_bytes(out)
+        };
+        // Two o'clock, two hours ahead of UTC, is midnight there.
+        assert_eq!(utc(EPOCH + 2 * 60 * MINUTE, 120), 0);
+        assert_eq!(utc(EPOCH, -30), 1_800_000_000);
+        assert!(utc(i64::MIN, i16::MAX) < 0 && utc(i64::MAX, i16::MIN) > 0);
     }
 
     #[test]

@@ -164,6 +164,18 @@ TREE_SEQUENCE_TABLES = ("nodes", "edges", "sites", "mutations", "migrations", "i
                         "provenances")
 TEXTS = ("ancestral_state", "derived_state", "record", "timestamp")
 
+# `column_names` of tskit 1.0.3's tables, without offsets.
+TREE_SEQUENCE_COLUMNS = {
+    "nodes": ("time", "flags", "population", "individual", "metadata"),
+    "edges": ("left", "right", "parent", "child", "metadata"),
+    "sites": ("position", "ancestral_state", "metadata"),
+    "mutations": ("site", "node", "time", "derived_state", "parent", "metadata"),
+    "migrations": ("left", "right", "node", "source", "dest", "time", "metadata"),
+    "individuals": ("flags", "location", "parents", "metadata"),
+    "populations": ("metadata",),
+    "provenances": ("record", "timestamp"),
+}
+
 
 def of_store(arrays):
     """The tables of a kastore or KAST: path to columns. `arrays`: key to array."""
@@ -194,6 +206,12 @@ def of_store(arrays):
                 rows = [data[start:end] for start, end in zip(offsets, offsets[1:])]
                 is_text = is_trees and (name in TEXTS or name == "metadata" and is_json)
                 columns[name] = [row.decode().encode() for row in rows] if is_text else rows
+            else:
+                data = of_numpy(array)
+                columns[name] = [data[start:end] for start, end in zip(offsets, offsets[1:])]
+        if is_trees:
+            order = TREE_SEQUENCE_COLUMNS[group]
+            columns = dict(sorted(columns.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
         if len(counts) == 1 and len(columns) >= (1 if is_trees else 2):
             path = names.path(group.encode("utf-8", "surrogateescape"), ".parquet")
             ids = {"id": list(range(counts.pop()))} if is_trees else {}

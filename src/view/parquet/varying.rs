@@ -1,0 +1,240 @@
+//! Lists of varying length, and lists of texts: which elements each row has, and the page of some rows.
+
+use std::{ops::Range, sync::Arc};
+
+use super::{
+    element::{Element, TOGETHER, packed},
+    levels,
+    strings::{ABSENT, Strings, texts_into},
+};
+use crate::{
+    cache::BlockError,
+    format::{DType, Fields},
+    source::SourceError,
+    view::{Fault, ReadContext, View},
+    wanted,
+};
+
+/// Where the elements of each row begin among all elements.
+#[derive(Debug)]
+pub enum Starts {
+    /// An array of offsets of the type i64, u32 or u64: where each row begins, and where the last one ends.
+    At(View, DType),
+    /// Each row has as many elements.
+    Every(u64),
+}
+
+/// The elements of all rows, row after row.
+#[derive(Debug)]
+pub enum Elements {
+    /// Elements of a fixed size. None is missing.
+    Fixed(Element, View),
+    /// Texts, some of which may be missing.
+    Texts(Arc<dyn Strings>),
+}
+
+/// A column of lists.
+#[derive(Debug)]
+pub(super) struct Varying {
+    pub(super) starts: Starts,
+    pub(super) elements: Elements,
+}
+
+impl Starts {
+    /// Passes the start of each of some rows, and the end of the last one, to `each`.
+    fn each(
+        &self,
+        reader: &ReadContext,
+        rows: Range<u64>,
+        each: &mut dyn FnMut(u64) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let (view, width) = match self {
+            Self::Every(count) => {
+                return (rows.start..=rows.end).try_for_each(|row| each(row.saturating_mul(*count)));
+            }
+            Self::At(view, dtype) => (view, dtype.size()),
+        };
+        for first in (rows.start..=rows.end).step_by(TOGETHER as usize) {
+            wanted::check().map_err(SourceError::from)?;
+            let count = TOGETHER.min(rows.end + 1 - first);
+            let mut bytes = vec![0; (count * width) as usize];
+            view.fill_at(reader, first * width, &mut bytes)?;
+            for start in bytes.chunks_exact(width as usize) {
+                let start = if width == 4 { start.u32(0).map(u64::from) } else { start.u64(0) };
+                each(start.unwrap_or(0))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the elements of some rows.
+    fn range(&self, reader: &ReadContext, rows: &Range<u64>) -> Result<Range<u64>, Fault> {
+        let at = |row: u64| {
+            let mut found = 0;
+            self.each(reader, row..row, &mut |start| {
+                found = start;
+                Ok(())
+            })?;
+            Ok::<u64, Fault>(found)
+        };
+        let elements = at(rows.start)?..at(rows.end)?;
+        if elements.start > elements.end { Err(unsound(rows.start)) } else { Ok(elements) }
+    }
+
+    /// Passes the number of elements of each of some rows to `each`.
+    fn lengths(
+        &self,
+        reader: &ReadContext,
+        rows: Range<u64>,
+        each: &mut dyn FnMut(u64) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let (mut last, mut row) = (None, rows.start);
+        self.each(reader, rows, &mut |start| {
+            if let Some(last) = last.replace(start) {
+                each(start.checked_sub(last).ok_or_else(|| unsound(row))?)?;
+                row += 1;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Varying {
+    /// Returns whether elements may be missing.
+    pub(super) fn has_missing(&self) -> bool {
+        matches!(self.elements, Elements::Texts(_))
+    }
+
+    /// Returns the bytes of the values of some rows.
+    pub(super) fn values_size(&self, reader: &ReadContext, rows: &Range<u64>) -> Result<u64, Fault> {
+        let elements = self.starts.range(reader, rows)?;
+        let count = elements.end - elements.start;
+        match &self.elements {
+            Elements::Fixed(element, data) => {
+                let end = elements.end.checked_mul(element.stored_width());
+                if end.is_none_or(|end| end > data.size()) {
+                    return Err(unsound(rows.start));
+                }
+                Ok(element.packed(count))
+            }
+            Elements::Texts(texts) => {
+                Ok(count.saturating_mul(4).saturating_add(if count == 0 { 0 } else { texts.size(reader, elements)? }))
+            }
+        }
+    }
+
+    /// Returns the number of levels of some rows: one for each element, and one for each row without any.
+    pub(super) fn entries(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault> {
+        let mut entries = 0u64;
+        self.starts.lengths(reader, rows, &mut |length| {
+            entries = entries.saturating_add(length.max(1));
+            Ok(())
+        })?;
+        Ok(entries)
+    }
+
+    /// Returns the bytes of the levels.
+    pub(super) fn levels_size(&self, entries: u64) -> u64 {
+        levels::optional_size(entries).saturating_add(self.definitions_size(entries))
+    }
+
+    fn definitions_size(&self, entries: u64) -> u64 {
+        if self.has_missing() { levels::two_bits_size(entries) } else { levels::optional_size(entries) }
+    }
+
+    /// Makes the page of some rows in `out`, which is zeros.
+    pub(super) fn fill(&self, reader: &ReadContext, rows: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let (entries, elements) = (self.entries(reader, rows.clone())?, self.starts.range(reader, &rows)?);
+        let values = self.values_size(reader, &rows)?;
+        let needed = self.levels_size(entries).saturating_add(values);
+        let Some(surplus) = (out.len() as u64).checked_sub(needed) else { return Err(unsound(rows.start)) };
+        let bits = levels::write_optional(entries, out);
+        let (repetitions, rest) = out.split_at_mut(levels::optional_size(entries) as usize);
+        let repetitions = &mut repetitions[bits..];
+        let size = self.definitions_size(entries);
+        // A page that is longer than it has to be gets the zeros behind its levels: polars takes the rest as whole
+        // elements. Behind texts no reader looks.
+        let surplus = if self.has_missing() { 0 } else { surplus };
+        let (definitions, values) = rest.split_at_mut((size + surplus) as usize);
+        match &self.elements {
+            Elements::Fixed(element, data) => {
+                let bits = levels::write_optional(entries, definitions);
+                definitions[..4].copy_from_slice(&((size + surplus - 4) as u32).to_le_bytes());
+                let definitions = &mut definitions[bits..];
+                self.each_entry(reader, rows, &mut |entry, element, is_first| {
+                    repetitions[entry / 8] |= u8::from(!is_first) << (entry % 8);
+                    definitions[entry / 8] |= u8::from(element.is_some()) << (entry % 8);
+                })?;
+                fill_fixed(*element, data, reader, elements, values)
+            }
+            Elements::Texts(texts) => {
+                let twos = levels::write_two_bits(entries, definitions);
+                let definitions = &mut definitions[twos..];
+                let lengths = match elements.is_empty() {
+                    true => Vec::new(),
+                    false => texts_into(&**texts, reader, elements, true, values)?,
+                };
+                self.each_entry(reader, rows, &mut |entry, element, is_first| {
+                    repetitions[entry / 8] |= u8::from(!is_first) << (entry % 8);
+                    let level = match element.and_then(|at| lengths.get(at)) {
+                        None => 0,
+                        Some(&ABSENT) => 1,
+                        Some(_) => 2,
+                    };
+                    definitions[entry / 4] |= level << (2 * (entry % 4));
+                })
+            }
+        }
+    }
+
+    /// Passes each entry of some rows to `each`: its number, its element's number among those of the rows (`None` for a
+    /// row without any), and whether it begins a row.
+    fn each_entry(
+        &self,
+        reader: &ReadContext,
+        rows: Range<u64>,
+        each: &mut dyn FnMut(usize, Option<usize>, bool),
+    ) -> Result<(), Fault> {
+        let (mut entry, mut element) = (0, 0);
+        self.starts.lengths(reader, rows, &mut |length| {
+            if length == 0 {
+                each(entry, None, true);
+                entry += 1;
+            }
+            for at in 0..length {
+                each(entry, Some(element), at == 0);
+                (entry, element) = (entry + 1, element + 1);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Fills the front of `out` with converted elements.
+fn fill_fixed(
+    element: Element,
+    data: &View,
+    reader: &ReadContext,
+    elements: Range<u64>,
+    out: &mut [u8],
+) -> Result<(), Fault> {
+    let (stored_width, width) = (element.stored_width(), element.width() as usize);
+    for first in elements.clone().step_by(TOGETHER as usize) {
+        let count = TOGETHER.min(elements.end - first);
+        let mut stored = vec![0; (count * stored_width) as usize];
+        data.fill_at(reader, first * stored_width, &mut stored)?;
+        // A step has whole bytes of bits.
+        let at = (first - elements.start) as usize;
+        if element.is_bit() {
+            stored.chunks(8).zip(&mut out[at / 8..]).for_each(|(bits, out)| *out = packed(bits));
+        } else {
+            element.convert(&stored, &mut out[at * width..(at + count as usize) * width]);
+        }
+    }
+    Ok(())
+}
+
+fn unsound(row: u64) -> Fault {
+    let reason = format!("the offsets of its lists are not sound at row {row}");
+    Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason)) }
+}
