@@ -19,7 +19,7 @@ _shardfs_with_paths() {
     COMPREPLY=()
     case $command in
         umount | unmount | status) _shardfs_mount_points "$cur" ;;
-        ls | cat | cp | info | verify) _shardfs_paths "$1" "$cur" ;;
+        ls | cat | cp | export | info | verify) _shardfs_paths "$1" "$cur" ;;
         mount) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); compopt -o filenames 2>/dev/null ;;
         help | completions) _shardfs "$1" "$cur" "$prev" ;;
         *) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); compopt -o filenames 2>/dev/null ;;

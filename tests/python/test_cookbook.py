@@ -6,7 +6,7 @@ from support.pages import blocks, environment, run_blocks
 PAGE = "docs/COOKBOOK.md"
 # Needs that a recipe may name; nothing else is left out.
 NEEDS = {"torch", "ray", "jax", "torchvision", "podman", "systemd", "a cluster", "a bucket", "a file of AnnData",
-         "root and /etc/fstab"}
+         "root and /etc/fstab", "R", "Julia"}
 
 
 def test_every_block_is_run_or_says_why_not():

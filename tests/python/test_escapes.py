@@ -302,6 +302,7 @@ COMMANDS = {
     "info": [["PATH"], ["--json", "PATH"]],
     "verify": [["PATH"], ["--json", "PATH"]],
     "cp": [["-rn", "PATH", "OUT"], ["-r", "PATH", "OUT"], ["-r", "PATH", "PATH"], ["PATH", "OUT"]],
+    "export": [["PATH", "--mp4", "PATH"], ["PATH", "--mp4", "a", "-o", "OUT"], ["PATH/nothing", "--mp4", "a"]],
     "index": [["PATH", "-o", "OUT"], ["--json", "PATH", "-o", "OUT"], ["PATH", "-o", "PATH"]],
     "warm": [["--spill", "SPILL", "PATH"], ["--spill", "PATH", "PATH"]],
     "cat": [["PATH/nothing"], ["--range", "1-0", "PATH"]],

@@ -125,6 +125,8 @@ impl Varying {
 
     /// Returns the number of levels of some rows: one for each element, and one for each row without any.
     pub(super) fn entries(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault> {
+        // Offsets that lead nowhere count nothing.
+        self.values_size(reader, &rows)?;
         let mut entries = 0u64;
         self.starts.lengths(reader, rows, &mut |length| {
             entries = entries.saturating_add(length.max(1));
