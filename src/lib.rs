@@ -91,6 +91,7 @@ mod format;
 pub mod fuse;
 #[cfg(all(feature = "fuse", not(feature = "unstable-internals")))]
 mod fuse;
+mod held;
 #[cfg(feature = "unstable-internals")]
 pub mod limits;
 #[cfg(not(feature = "unstable-internals"))]

@@ -8,6 +8,8 @@ use std::{
 
 use parking_lot::Mutex;
 
+use crate::held::{self, Held};
+
 /// Calls `each` with every number below `count`, on up to `threads` threads including this one, until all are done or
 /// one breaks. If a thread cannot be started, the others do its part.
 pub(crate) fn for_each(threads: usize, count: usize, each: impl Fn(usize) -> ControlFlow<()> + Sync) {
@@ -23,9 +25,14 @@ pub(crate) fn for_each(threads: usize, count: usize, each: impl Fn(usize) -> Con
             }
         }
     };
+    let held = held::by_this_work();
+    let help = || {
+        let _held = Held::new(held);
+        work();
+    };
     thread::scope(|scope| {
         for _ in 1..threads.min(count) {
-            let _ = thread::Builder::new().name("parallel".into()).spawn_scoped(scope, work);
+            let _ = thread::Builder::new().name("parallel".into()).spawn_scoped(scope, help);
         }
         work();
     });
@@ -56,6 +63,15 @@ mod tests {
     use std::sync::Barrier;
 
     use super::*;
+
+    #[test]
+    fn what_a_thread_holds_counts_for_those_that_help_it() {
+        let mut held = Held::new(5);
+        held.add(2);
+        assert_eq!(map(4, 0..8, |_| held::by_this_work()), [7; 8]);
+        drop(held);
+        assert_eq!(held::by_this_work(), 0);
+    }
 
     #[test]
     fn results_come_in_the_order_of_the_items() {

@@ -12,6 +12,8 @@ mod budget;
 mod buffer_pool;
 #[path = "../src/cache/entries.rs"]
 mod entries;
+#[path = "../src/held.rs"]
+mod held;
 #[path = "../src/single_flight.rs"]
 mod single_flight;
 #[path = "../src/cache/slot.rs"]

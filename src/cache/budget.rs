@@ -36,6 +36,7 @@ use super::{
     buffer_pool::BufferPool,
     sync::{Arc, AtomicUsize, Condvar, Mutex, Ordering::SeqCst},
 };
+use crate::held;
 
 /// How long the first in line waits if nothing changes.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -163,8 +164,9 @@ impl Budget {
     /// before it has these bytes.
     ///
     /// # Errors
-    /// [`TooMuch`]: at once for more than there can ever be, or if `holding` and what all others hold leave no room;
-    /// later if what others hold does not come back.
+    /// [`TooMuch`]: at once for more than there can ever be beside `holding` and what the same work holds
+    /// (`held.rs`), or if `holding` and what all others hold leave no room; later if what others hold does not come
+    /// back.
     pub fn reserve(
         self: &Arc<Self>,
         bytes: u64,
@@ -172,7 +174,8 @@ impl Budget {
         evict: impl Fn(u64) -> bool,
     ) -> Result<Reservation, TooMuch> {
         debug_assert!(holding > 0 || ALONE.get() == 0, "memory in use must be held while other memory is waited for");
-        let needed = bytes.saturating_add(holding);
+        // What an owner says to hold may be a part of what its work holds.
+        let needed = bytes.saturating_add(holding.max(held::by_this_work()));
         let too_much = |is_final| TooMuch { needed, least: needed.saturating_sub(self.most - self.total), is_final };
         if needed > self.most {
             return Err(too_much(true));

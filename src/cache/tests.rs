@@ -1,6 +1,9 @@
 use std::{sync::Barrier, thread};
 
-use crate::source::{SourceError, Wait};
+use crate::{
+    held::Held,
+    source::{SourceError, Wait},
+};
 
 use super::*;
 
@@ -46,6 +49,21 @@ fn zstd_block(bytes: &[u8]) -> (Block, Arc<dyn Source>, Arc<Counted>) {
     };
     let source = Arc::new(Counted { bytes: stored, reads: AtomicU64::new(0) });
     (block, source.clone(), source)
+}
+
+#[test]
+fn what_never_fits_beside_what_the_same_work_holds_is_refused_at_once() {
+    let reserve = |cache: &Cache| {
+        let room = cache.hold(460_000);
+        let _held = Held::new(room.bytes());
+        cache.reserve(17_430_000).map(drop)
+    };
+    // It fits alone, but nothing that another thread does would make room for it.
+    let refused = reserve(&Cache::new(1 << 20, Verify::Lazy)).unwrap_err();
+    assert_eq!((refused.is_final, refused.needed), (true, 17_890_000));
+    assert!(refused.to_string().contains("--cache-size must be 2M or more"), "{refused}");
+    reserve(&Cache::new(refused.least, Verify::Lazy)).unwrap();
+    drop(Cache::new(1 << 20, Verify::Lazy).reserve(17_430_000).unwrap());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     codec::{Chain, Codec, Filter},
-    source::{Memory, Source, SourceError},
+    source::{Memory, Source},
 };
 use record::{Header, time};
 
@@ -142,7 +142,7 @@ pub fn parse(source: &dyn Source, memory: &dyn Memory) -> Result<Bag, FormatErro
     }
     let start = MAGIC.len() as u64;
     let mut window = Window::new(source, source.len());
-    let head = record::read(source, &mut window, start, source.len(), memory)?;
+    let head = record::read(source, &mut window, start, source.len(), Some(memory))?;
     let Some((header, data)) = head.filter(|(header, _)| header.op() == Some(3)) else {
         return refused(Class::BadHeader, "the first record is no bag header");
     };
@@ -183,7 +183,7 @@ impl Bag {
         let mut folders: HashMap<Same, u32> = HashMap::new();
         let (mut at, mut found) = (self.index_pos, Vec::new());
         for _ in 0..count {
-            let record = record::read(source, window, at, source.len(), memory)?;
+            let record = record::read(source, window, at, source.len(), Some(memory))?;
             let Some((header, data)) = record.filter(|(header, _)| header.op() == Some(7)) else { return unsound(at) };
             let (Some(id), Some(topic)) = (header.u32("conn"), header.get("topic")) else { return unsound(at) };
             memory.reserve(3 * (data.end - data.start) + topic.len() as u64 + 4 * RECORD)?;
@@ -240,7 +240,7 @@ impl Bag {
     ) -> Result<(), FormatError> {
         let (mut at, mut messages, mut times) = (start, 0u64, None);
         for _ in 0..count {
-            let record = record::read(source, window, at, source.len(), memory)?;
+            let record = record::read(source, window, at, source.len(), Some(memory))?;
             let Some((header, data)) = record.filter(|(header, _)| header.op() == Some(6)) else { return unsound(at) };
             let (Some(1), Some(offset), Some(count)) =
                 (header.u32("ver"), header.u64("chunk_pos"), header.u32("count"))
@@ -377,7 +377,7 @@ impl Bag {
 fn chunk_block(source: &dyn Source, at: u64, reach: u64) -> Result<(Block, &'static str), PartError> {
     let damaged = || PartError::Damaged(format!("there is no sound chunk at {at}"));
     let mut window = Window::new(source, reach);
-    let record = record::read(source, &mut window, at, reach, &Few)?;
+    let record = record::read(source, &mut window, at, reach, None)?;
     let (header, data) = record.filter(|(header, _)| header.op() == Some(5)).ok_or_else(damaged)?;
     let (compression, size) = header.get("compression").zip(header.u32("size")).ok_or_else(damaged)?;
     let (name, codec) = match compression {
@@ -401,15 +401,6 @@ fn sound(block: &Block, compression: &str, at: u64) -> Result<(), PartError> {
         return Err(PartError::Damaged(format!("the chunk at {at} has a wrong size")));
     }
     Ok(())
-}
-
-/// Grants every reservation: headers of records in the data section are read without asking for memory.
-struct Few;
-
-impl Memory for Few {
-    fn reserve(&self, _: u64) -> Result<(), SourceError> {
-        Ok(())
-    }
 }
 
 /// Returns where the index data of a chunk are; `None` if they do not have one record for each connection of the chunk
@@ -453,7 +444,7 @@ fn index_data(
     at: u64,
     end: u64,
 ) -> Result<Option<(u32, Range<u64>)>, PartError> {
-    let Some((header, data)) = record::read(source, window, at, end, &Few)? else { return Ok(None) };
+    let Some((header, data)) = record::read(source, window, at, end, None)? else { return Ok(None) };
     let (Some(4), Some(1), Some(id), Some(count)) =
         (header.op(), header.u32("ver"), header.u32("conn"), header.u32("count"))
     else {

@@ -10,6 +10,7 @@ use std::{
 use crate::{
     cache::{Alone, Cache, Key, Reservation, TooMuch, refused_memory},
     format::FormatError,
+    held::Held,
     source::{Memory, SourceError, Wait},
     view::{Fault, ReadContext},
 };
@@ -26,6 +27,8 @@ pub struct WorkingMemory<'a> {
     /// In debug builds, finds requests of other work on the same thread that would wait for this memory. `None` once it
     /// is held.
     alone: RefCell<Option<Alone>>,
+    /// What is held, beside which everything else of this work must fit.
+    held: RefCell<Held>,
     /// Whether it waits for others to release memory.
     may_wait: bool,
 }
@@ -34,7 +37,8 @@ impl<'a> WorkingMemory<'a> {
     /// Returns memory for work during which this thread reserves nothing else. Reserves nothing yet.
     pub fn new(cache: &'a Cache) -> Self {
         let (reserved, spare) = (RefCell::default(), Cell::new(0));
-        Self { cache, reserved, spare, alone: RefCell::new(Some(Alone::default())), may_wait: true }
+        let alone = RefCell::new(Some(Alone::default()));
+        Self { cache, reserved, spare, alone, held: RefCell::default(), may_wait: true }
     }
 
     /// Does the same as [`Self::new`] for a reader. If the reader does not wait, missing memory is `WouldBlock`.
@@ -51,9 +55,12 @@ impl<'a> WorkingMemory<'a> {
 
     /// Marks the memory as held: from now on, other work that reserves memory goes on while this memory is kept.
     pub fn hold(&self) {
-        self.alone.take();
+        if self.alone.take().is_none() {
+            return;
+        }
         if let Some(reserved) = &mut *self.reserved.borrow_mut() {
             reserved.hold();
+            self.held.borrow_mut().add(reserved.bytes());
         }
     }
 
@@ -104,6 +111,7 @@ impl Memory for WorkingMemory<'_> {
         let mut more = self.more(wanted, holding)?;
         if self.alone.borrow().is_none() {
             more.hold();
+            self.held.borrow_mut().add(wanted);
         }
         match &mut *reserved {
             Some(reserved) => reserved.merge(more),

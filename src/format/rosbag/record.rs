@@ -65,13 +65,13 @@ pub(super) fn time(bytes: &[u8]) -> Option<u64> {
 }
 
 /// Reads the header of a record, which must not reach past `end`. Returns the header and where the data are; `None` if
-/// it is not sound.
+/// it is not sound, and for a header of more than 1 MiB without `memory` to reserve for it.
 pub(super) fn read(
     source: &dyn Source,
     window: &mut Window<'_>,
     at: u64,
     end: u64,
-    memory: &dyn Memory,
+    memory: Option<&dyn Memory>,
 ) -> Result<Option<(Header<'static>, Range<u64>)>, SourceError> {
     let Some(length) = window.from(at, 4)?.u32(0).map(u64::from) else { return Ok(None) };
     let start = at + 4;
@@ -79,6 +79,7 @@ pub(super) fn read(
         return Ok(None);
     };
     if length > LONGEST {
+        let Some(memory) = memory else { return Ok(None) };
         memory.reserve(length)?;
     }
     let near = window.from(start, length + 4)?;
@@ -130,4 +131,24 @@ pub(super) fn messages(chunk: &dyn Bytes, each: &mut dyn FnMut(Entry)) -> Result
         at = data.end;
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Unlimited;
+
+    #[test]
+    fn a_long_header_is_read_into_reserved_memory_only() {
+        let mut bytes = Vec::new();
+        [LONGEST + 6, LONGEST + 2].iter().for_each(|length| bytes.extend((*length as u32).to_le_bytes()));
+        bytes.extend(b"a=");
+        bytes.resize(bytes.len() + LONGEST as usize, b'x');
+        bytes.extend([0; 4]);
+        let end = bytes.len() as u64;
+        let is_read = |memory: Option<&dyn Memory>| {
+            read(&bytes, &mut Window::new(&bytes, end), 0, end, memory).unwrap().is_some()
+        };
+        assert!(is_read(Some(&Unlimited)) && !is_read(None));
+    }
 }

@@ -19,6 +19,7 @@ use crate::{
         Class, DType, FormatError, kastore,
         zarr::{Array as Metadata, Elements, Json},
     },
+    held::Held,
     limits,
     source::{Memory, Source, SourceError, Wait, zeros},
     tree::{
@@ -319,9 +320,11 @@ impl Computed {
             }),
             Made::Places(data, from) => {
                 let coordinates = self.coordinates()?;
+                let _held = Held::new(coordinates.len() as u64);
                 self.each(data, *from, 8, at, out, &mut |bytes, out| {
                     let place = integer(bytes, *from);
-                    let found = usize::try_from(place).ok().and_then(|place| coordinates.get(8 * place..8 * place + 8));
+                    let at = usize::try_from(place).ok().and_then(|place| place.checked_mul(8));
+                    let found = at.and_then(|at| coordinates.get(at..)?.get(..8));
                     let found =
                         found.ok_or_else(|| refused(format!("coordinate {place} of {}", coordinates.len() / 8)))?;
                     out.copy_from_slice(found);
