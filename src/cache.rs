@@ -9,6 +9,8 @@
 //! a file in memory instead of the heap, and its bytes count against the same budget. A file that the kernel holds open
 //! is not evicted.
 //!
+//! Stored bytes of far files are entries too ([`Fetched`]): each is filled by one request, and readers take what has come.
+//!
 //! What formats parse is in it too ([`Cache::parsed`]), as values of any type under keys of the same kind.
 //!
 //! Decoded blocks may also be kept on a local disk ([`DiskTier`]) and are found again there when they were evicted.
@@ -24,6 +26,7 @@ mod disk_tier;
 mod entries;
 mod entry;
 mod error;
+mod fetched;
 mod file;
 mod files;
 mod filling;
@@ -47,6 +50,7 @@ pub(crate) use entry::Lent;
 use entry::{Cached, SlotInUse};
 pub use error::BlockError;
 pub(crate) use error::refused_memory;
+pub(crate) use fetched::{Fetched, WeakFetched};
 use file::FileCount;
 pub use file::FileSlot;
 pub use kept::KeptName;

@@ -397,11 +397,6 @@ pub(crate) trait Store: Send + Sync {
     /// Forgets what is remembered of names, so that the next look asks again.
     fn refresh(&self) {}
 
-    /// Returns the memory that it takes for bytes of files, which counts against the cache's budget.
-    fn memory(&self) -> u64 {
-        0
-    }
-
     /// Returns the disk of this machine on which bytes of files are kept, if there is one.
     fn disk(&self) -> Option<&Arc<Disk>> {
         None

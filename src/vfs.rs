@@ -266,8 +266,6 @@ pub struct Vfs {
     serving: OnceLock<Serving>,
     control: Control,
     begun: Begun,
-    /// The part of the cache's budget that the store takes.
-    _store_memory: Reservation,
 }
 
 impl Vfs {
@@ -288,7 +286,7 @@ impl Vfs {
             None => options.new_cache()?,
         };
         options.cache = Some(cache.clone());
-        let opened = Self::open_store(source, &options, cache.usage().0, may_be_one).map_err(named)?;
+        let opened = Self::open_store(source, &options, &cache, may_be_one).map_err(named)?;
         let OpenedSource { mut store, top, alone } = opened;
         let counting = cache.clone();
         store.set_listing_room(ListingRoom {
@@ -304,7 +302,6 @@ impl Vfs {
         let problems = Arc::new(Problems::default());
         let key = options.number_key;
         let invalidations = Arc::new(Invalidations::new(store.clone(), cache.clone()));
-        let _store_memory = cache.hold(store.memory());
         if let Some(disk) = store.disk() {
             cache.set_disk_of_store(disk.clone());
         }
@@ -320,7 +317,6 @@ impl Vfs {
             coverage,
         );
         let vfs = Self {
-            _store_memory,
             opener: Opener::new(tree.clone(), containers.clone(), key),
             source: tree,
             files: SourceFiles::new(store.clone(), problems.clone()),
@@ -378,9 +374,9 @@ impl Vfs {
         source.to_path_buf()
     }
 
-    fn open_store(source: &Path, options: &Options, budget: u64, may_be_one: bool) -> io::Result<OpenedSource> {
+    fn open_store(source: &Path, options: &Options, cache: &Arc<Cache>, may_be_one: bool) -> io::Result<OpenedSource> {
         #[cfg(not(feature = "remote"))]
-        let _ = budget;
+        let _ = cache;
         let one = |name: &OsStr| FilePath::new(Path::new("").into(), name);
         let markers = || options.formats.iter().flat_map(|format| format.markers).copied();
         #[cfg(feature = "remote")]
@@ -388,9 +384,7 @@ impl Vfs {
         #[cfg(feature = "remote")]
         let is_container_name = Box::new(move |name: &OsStr| tree::is_container_name(formats, name));
         #[cfg(feature = "remote")]
-        if let Some(found) =
-            crate::store::remote::open(source, &options.remote.clone().within(budget), is_container_name)
-        {
+        if let Some(found) = crate::store::remote::open(source, &options.remote, cache, is_container_name) {
             let (store, top, name) = found?;
             let is_marked = |marker: &&str| {
                 let found = store.stat(Path::new(marker), Wait::Always);

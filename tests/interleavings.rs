@@ -134,6 +134,12 @@ impl std::ops::Deref for Buffer {
     }
 }
 
+impl std::ops::DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
 /// A cache whose blocks have [`SIZE`] bytes, all of them the block's number.
 struct Cache {
     budget: Arc<Budget>,
@@ -386,6 +392,59 @@ fn read_window(cache: &Arc<Cache>, place: u64) {
         }
         cache.entries.remove(&0, |entry| Arc::ptr_eq(entry, &slot));
     }
+}
+
+/// A slot of eight fetched bytes in a cache that has no room beside them, and a thread that waits for all of its room.
+fn fetched() -> (Arc<Slot>, Arc<Cache>, Box<dyn FnOnce() + Send>) {
+    let cache = Cache::new(OVERHEAD + 8);
+    let slot = Slot::growing(&cache.budget, Buffer(vec![0; 8], Some(cache.budget.take(8))));
+    cache.entries.put(0, slot.clone());
+    let waiting = cache.clone();
+    (slot, cache, Box::new(move || drop(waiting.reserve(OVERHEAD + 8, 0))))
+}
+
+#[test]
+fn fetched_bytes_reach_each_reader_as_they_come() {
+    try_orders(|| {
+        let (slot, cache, waiting) = fetched();
+        let read = |at: usize, length: usize| -> Box<dyn FnOnce() + Send> {
+            let slot = slot.clone();
+            Box::new(move || {
+                let mut bytes = vec![0; length];
+                slot.copy(at, &mut bytes).unwrap();
+                assert!(bytes.iter().zip(at..).all(|(byte, at)| usize::from(*byte) == at));
+            })
+        };
+        let (filled, budget) = (slot.clone(), cache.budget.clone());
+        let fill: Box<dyn FnOnce() + Send> = Box::new(move || {
+            assert_eq!((filled.add(&[0, 1, 2]), filled.add(&[3]), filled.add(&[4, 5, 6, 7, 8, 9])), (3, 1, 4));
+            budget.note_idle();
+        });
+        let threads = vec![read(0, 2), read(2, 6), fill, waiting];
+        drop(slot);
+        together(threads);
+        assert_eq!(cache.budget.used(), 0);
+    });
+}
+
+#[test]
+fn readers_of_bytes_that_do_not_come_are_told() {
+    try_orders(|| {
+        let (slot, cache, waiting) = fetched();
+        let read = |at: usize, comes: bool| -> Box<dyn FnOnce() + Send> {
+            let slot = slot.clone();
+            Box::new(move || assert_eq!(slot.copy(at, &mut [0, 0]).is_ok(), comes))
+        };
+        let (failed, budget) = (slot.clone(), cache.budget.clone());
+        let fail: Box<dyn FnOnce() + Send> = Box::new(move || {
+            failed.add(&[0, 1, 2]);
+            failed.fail(Arc::new(BlockError::Refused("no answer".into())));
+            budget.note_idle();
+        });
+        let threads = vec![read(2, false), read(6, false), fail, waiting];
+        drop(slot);
+        together(threads);
+    });
 }
 
 #[test]

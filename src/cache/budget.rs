@@ -271,6 +271,16 @@ impl Budget {
         Reservation { budget: self.clone(), bytes, is_held: true }
     }
 
+    /// Reserves bytes for which nothing waits, even beyond the budget. The next request makes room for these as well.
+    pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Reservation {
+        let mut room = self.room.lock();
+        room.used += bytes;
+        let used = room.used;
+        drop(room);
+        self.spares.trim(self.unreserved(used));
+        self.reservation(bytes)
+    }
+
     /// Tells threads that wait for room that something cached became idle and can be evicted.
     pub(super) fn note_idle(&self) {
         // This load and the counters of users are sequentially consistent: either this thread sees the one that waits,

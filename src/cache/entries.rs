@@ -157,6 +157,11 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
         removed.iter().for_each(Entry::give_up);
     }
 
+    /// Returns the bytes of the entries whose keys `is_meant` accepts.
+    pub(super) fn cost(&self, is_meant: impl Fn(&K) -> bool) -> u64 {
+        self.lru.lock().iter().filter(|(key, _)| is_meant(key)).map(|(_, entry)| entry.cost()).sum()
+    }
+
     /// Evicts the least recently used idle entries until about `bytes` come back. Returns how many it evicted.
     pub(super) fn evict(&self, bytes: u64) -> usize {
         let mut lru = self.lru.lock();

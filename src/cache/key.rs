@@ -36,6 +36,10 @@ pub enum Tag {
     Parsed(u8),
     /// What is known of something that has a name instead of numbers ([`Key::named`]). It belongs to no container.
     Named,
+    /// A far file in one state, under the number of its store instead of a container's, and the hash of its name.
+    FarFile,
+    /// Stored bytes of a far file, under the number of its store: by the file's number, and where they begin.
+    Fetched,
 }
 
 /// Returns two numbers as one.
@@ -82,6 +86,15 @@ impl Key {
 
     /// Returns the container, unless the entry belongs to none.
     pub(super) fn container(&self) -> Option<u64> {
-        (!matches!(self.tag, Tag::File | Tag::Named)).then_some(self.container)
+        (!matches!(self.tag, Tag::File | Tag::Named | Tag::FarFile | Tag::Fetched)).then_some(self.container)
+    }
+
+    /// Returns the number of the store, if the entry belongs to one.
+    pub(super) fn store(&self) -> Option<u64> {
+        matches!(self.tag, Tag::FarFile | Tag::Fetched).then_some(self.container)
+    }
+
+    pub(super) fn is_fetched(&self) -> bool {
+        self.tag == Tag::Fetched
     }
 }

@@ -151,12 +151,7 @@ impl Cache {
         room.hold();
         room.merge(self.budget.reserve_small(VALUE));
         let entry = AnyParsed::new(key, parsed.clone(), room, is_open, &self.values);
-        // Values that never wait for room make room for those that do.
-        let surplus = self.budget.used().saturating_sub(self.budget.total());
-        if surplus > 0 {
-            let evicted = self.entries.evict(surplus);
-            self.counters.evictions.fetch_add(evicted as u64, Relaxed);
-        }
+        self.evict_surplus();
         match self.entries.get_or_put(key, Cached::Parsed(Arc::new(entry))) {
             Cached::Parsed(kept) => kept.get().unwrap_or(parsed),
             // Unreachable: tags tell values from blocks.

@@ -69,6 +69,22 @@ impl Cache {
         }
     }
 
+    /// Takes bytes that are needed at once, such as those that a decoder reads, even beyond the budget. Never waits.
+    pub(crate) fn take(&self, bytes: u64) -> Reservation {
+        let room = self.budget.take(bytes);
+        self.evict_surplus();
+        room
+    }
+
+    /// Makes room for what never waits for it.
+    pub(super) fn evict_surplus(&self) {
+        let surplus = self.budget.used().saturating_sub(self.budget.total());
+        if surplus > 0 {
+            let evicted = self.entries.evict(surplus);
+            self.counters.evictions.fetch_add(evicted as u64, Relaxed);
+        }
+    }
+
     /// Takes bytes of the budget for something outside the cache, for as long as its owner pleases. Never waits.
     pub fn hold(&self, bytes: u64) -> Reservation {
         self.budget.reserve_small(bytes)

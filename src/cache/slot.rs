@@ -1,4 +1,4 @@
-//! The bytes of one block, from the moment that they are wanted.
+//! The bytes of one block, or of one part of a far file, from the moment that they are wanted.
 
 use std::{
     collections::VecDeque,
@@ -30,7 +30,8 @@ impl Piece {
     }
 }
 
-/// A block that is being decoded, is decoded, or is known to be bad; or bytes computed from blocks, in the same states.
+/// A block that is being decoded, is decoded, or is known to be bad; or bytes that are computed or fetched, in the same
+/// states.
 #[derive(Debug)]
 pub(super) struct Slot {
     users: AtomicUsize,
@@ -49,6 +50,8 @@ struct Progress {
     /// In order and without gaps.
     pieces: VecDeque<Piece>,
     end: u64,
+    /// Bytes that come in order: the memory for all of them, and how many are there.
+    growing: Option<(Buffer, usize)>,
     done: Option<Result<(), Arc<BlockError>>>,
     /// Reserved for pieces that are still to come.
     room: Option<Reservation>,
@@ -74,7 +77,13 @@ impl Progress {
     }
 
     fn kept(&self) -> u64 {
-        self.end - self.pieces.front().map_or(self.end, |first| first.start)
+        let growing = self.growing.as_ref().map_or(0, |(bytes, _)| bytes.len() as u64);
+        self.end - self.pieces.front().map_or(self.end, |first| first.start) + growing
+    }
+
+    /// Returns the bytes of growing memory that are there.
+    fn came(&self) -> Option<&[u8]> {
+        self.growing.as_ref().and_then(|(bytes, length)| bytes.get(..*length))
     }
 
     /// Returns whether a reader waits for the first piece, and has only to wake up to take it.
@@ -105,6 +114,91 @@ impl Slot {
         progress.pieces.push_back(Piece { start: 0, bytes });
         drop(progress);
         slot
+    }
+
+    /// Returns a slot of bytes that come in order into memory for all of them ([`Self::add`]). Readers take what is there
+    /// by [`Self::copy`].
+    pub(super) fn growing(budget: &Arc<Budget>, bytes: Buffer) -> Arc<Self> {
+        let slot = Self::new(budget, None);
+        slot.progress.lock().growing = Some((bytes, 0));
+        slot
+    }
+
+    /// Adds bytes that came, as far as there is memory for them. Returns how many it took.
+    pub(super) fn add(&self, bytes: &[u8]) -> usize {
+        let mut guard = self.progress.lock();
+        let progress = &mut *guard;
+        let Some((all, length)) = &mut progress.growing else { return 0 };
+        let Some(rest) = all.get_mut(*length..) else { return 0 };
+        let taken = bytes.len().min(rest.len());
+        rest[..taken].copy_from_slice(&bytes[..taken]);
+        *length += taken;
+        let (came, is_whole) = (*length as u64, *length == all.len());
+        if is_whole
+            && progress.done.is_none()
+            && let Some((all, _)) = progress.growing.take()
+        {
+            (progress.end, progress.done) = (came, Some(Ok(())));
+            progress.pieces.push_back(Piece { start: 0, bytes: Arc::new(all) });
+        }
+        // Bytes come in pieces of some KiB, and a reader wants up to 1 MiB, so it is not woken for each piece.
+        let wakes = progress.waiting.iter().any(|&offset| offset < came);
+        drop(guard);
+        if wakes {
+            self.moved.notify_all();
+        }
+        taken
+    }
+
+    /// Notes that no more bytes will come. Those that came can still be read.
+    pub(super) fn fail(&self, error: Arc<BlockError>) {
+        self.progress.lock().done.get_or_insert(Err(error));
+        self.moved.notify_all();
+    }
+
+    /// Copies bytes from `at` on. Waits until they have come.
+    ///
+    /// # Errors
+    /// Why they do not come.
+    pub(super) fn copy(&self, at: usize, out: &mut [u8]) -> Result<(), Arc<BlockError>> {
+        let range = at..at.saturating_add(out.len());
+        let Some(last) = (range.end as u64).checked_sub(1).filter(|_| !out.is_empty()) else { return Ok(()) };
+        let (mut progress, mut has_waited) = (self.progress.lock(), false);
+        let found = loop {
+            if let Some(piece) = progress.pieces.front() {
+                break Ok(Some(piece.bytes.clone()));
+            }
+            if let Some(bytes) = progress.came().and_then(|bytes| bytes.get(range.clone())) {
+                out.copy_from_slice(bytes);
+                break Ok(None);
+            }
+            if let Some(Err(error)) = &progress.done {
+                break Err(error.clone());
+            }
+            if !std::mem::replace(&mut has_waited, true) {
+                progress.waiting.push(last);
+            }
+            self.moved.wait(&mut progress);
+        };
+        if has_waited && let Some(at) = progress.waiting.iter().position(|&waiting| waiting == last) {
+            progress.waiting.swap_remove(at);
+        }
+        drop(progress);
+        let Some(whole) = found? else { return Ok(()) };
+        let bytes = whole.get(range).ok_or_else(|| BlockError::Refused(format!("byte {last} is past the end")))?;
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Returns whether the bytes before `end` are there.
+    pub(super) fn has_come(&self, end: usize) -> bool {
+        let progress = self.progress.lock();
+        matches!(progress.done, Some(Ok(()))) || progress.came().is_some_and(|bytes| end <= bytes.len())
+    }
+
+    /// Returns all bytes, if they are there.
+    pub(super) fn whole(&self) -> Option<Arc<Buffer>> {
+        self.progress.lock().pieces.front().map(|piece| piece.bytes.clone())
     }
 
     /// Sets the reservation for its pieces.

@@ -31,7 +31,8 @@
 //!   (`Store::remember`).
 //! - A `Version` of an object is a hash of store, key, entity tag and size. It never settles and never grows, so none
 //!   of the rules for times apply.
-//! - Blocks of 1 MiB lie on pages of their own and are reused, because fresh memory costs a page fault for each 4 KiB.
+//! - Blocks of 1 MiB are entries of the cache, on pages of their own that are reused, because fresh memory costs a page
+//!   fault for each 4 KiB.
 //!   They are written past the kernel's page cache (`O_DIRECT`), which takes a sixth of the processor time.
 //! - `Source::prefetch` announces what is about to be read: frames of one read of a camera, metadata and rows of the
 //!   episodes that a part of a table needs, the front of an episode's next chunk.
@@ -80,11 +81,16 @@ pub(crate) use location::{Location, is_url};
 pub(crate) use store::{IsContainerName, RemoteStore};
 
 use super::Store;
-use crate::disk::{self, Disk};
+use crate::{
+    cache::Cache,
+    disk::{self, Disk},
+};
 
-/// Most memory for bytes of objects: this many bytes, or this fraction of the cache's budget if that is less.
-const MEMORY: u64 = 64 << 20;
-const PART_OF_BUDGET: u64 = 4;
+/// Most of the cache's budget (1/n) that bytes take which wait to be written to the disk cache.
+const PART_WAITING: u64 = 4;
+
+/// Fewest bytes that may wait to be written: some blocks.
+const FEWEST_WAITING: u64 = 4 << 20;
 
 /// Environment variable with the URLs whose secrets are not on the command line.
 pub(crate) const URLS: &str = "SHARDFS_URLS";
@@ -120,14 +126,19 @@ fn hidden_secrets() -> impl Iterator<Item = Location> {
 /// A store, the URL as it may be shown, and the name of the object that it is.
 pub(crate) type Opened = (Arc<dyn Store>, PathBuf, Option<OsString>);
 
-/// Opens a URL: the store, the URL as it may be shown, and the name of the object that it is. `None` if `source` is no
-/// URL.
-pub(crate) fn open(source: &Path, options: &Options, is_container_name: IsContainerName) -> Option<io::Result<Opened>> {
+/// Opens a URL: the store, the URL as it may be shown, and the name of the object that it is. `cache` holds the bytes of
+/// its objects. `None` if `source` is no URL.
+pub(crate) fn open(
+    source: &Path,
+    options: &Options,
+    cache: &Arc<Cache>,
+    is_container_name: IsContainerName,
+) -> Option<io::Result<Opened>> {
     let location = match Location::parse(source)? {
         Ok(location) => with_secrets(location),
         Err(why) => return Some(Err(io::Error::new(io::ErrorKind::InvalidInput, why))),
     };
-    let opened = RemoteStore::open(&location, options, is_container_name).map(|found| {
+    let opened = RemoteStore::open(&location, options, cache, is_container_name).map(|found| {
         let store: Arc<dyn Store> = Arc::new(found.store);
         (store, location.shown().into(), found.object)
     });
@@ -161,8 +172,6 @@ pub struct Options {
     pub disk_cache: Option<PathBuf>,
     /// Most bytes in that folder; `None` for a tenth of the disk, at most 50 GiB.
     pub disk_cache_size: Option<u64>,
-    /// Memory for bytes of objects: those that are being read, and those that are fetched ahead.
-    pub memory: u64,
     /// Is called with the reason, which holds no secret, if a request has been tried without success for two seconds.
     pub on_trouble: Option<fn(&str)>,
 }
@@ -175,12 +184,6 @@ impl Options {
         Some(cache?.join("shardfs/objects"))
     }
 
-    /// Limits the memory for bytes of objects to a part of this budget of the block cache, which counts it.
-    pub(crate) fn within(mut self, budget: u64) -> Self {
-        self.memory = MEMORY.min(budget / PART_OF_BUDGET);
-        self
-    }
-
     /// Returns the most bytes that the disk cache may hold.
     pub(crate) fn disk_cache_limit(&self) -> u64 {
         const MOST: u64 = 50 << 30;
@@ -189,10 +192,13 @@ impl Options {
         self.disk_cache_size.unwrap_or(tenth.min(MOST))
     }
 
-    /// Opens the disk cache. A failure is only logged: without a disk cache everything is fetched again.
-    pub(crate) fn open_disk_cache(&self) -> Option<Arc<Disk>> {
+    /// Opens the disk cache. What waits to be written counts against `budget`. A failure is only logged: without a disk
+    /// cache everything is fetched again.
+    pub(crate) fn open_disk_cache(&self, budget: u64) -> Option<Arc<Disk>> {
         let folder = self.disk_cache.as_ref()?;
-        let opened = Disk::open(folder, disk::Limits::new(folder, self.disk_cache_limit()));
+        let limits = disk::Limits::new(folder, self.disk_cache_limit());
+        let limits = disk::Limits { queue: limits.queue.min((budget / PART_WAITING).max(FEWEST_WAITING)), ..limits };
+        let opened = Disk::open(folder, limits);
         opened.map_err(|error| log::warn!("no cache on disk: {}: {error}", folder.display())).ok()
     }
 }
@@ -212,7 +218,6 @@ impl Default for Options {
             detect: Detect::default(),
             disk_cache: Self::usual_disk_cache(),
             disk_cache_size: None,
-            memory: MEMORY,
             on_trouble: None,
         }
     }

@@ -145,10 +145,6 @@ impl Store for Unveiled {
         self.0.refresh();
     }
 
-    fn memory(&self) -> u64 {
-        self.0.memory()
-    }
-
     fn disk(&self) -> Option<&Arc<Disk>> {
         self.0.disk()
     }

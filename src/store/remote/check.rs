@@ -11,7 +11,10 @@ use super::{
     fetch,
     object::{Fetch, FetchError},
 };
-use crate::disk;
+use crate::{
+    cache::{Cache, Verify},
+    disk,
+};
 
 /// Result of one step: what was found, or what is wrong.
 pub(crate) type Step = (&'static str, Result<String, String>);
@@ -28,7 +31,9 @@ fn disk_cache(options: &Options) -> Result<String, String> {
 
 /// Lists what a URL names, and reads a byte of the first object.
 pub(crate) fn check(location: &Location, options: &Options, is_container_name: IsContainerName) -> Vec<Step> {
-    let store = match RemoteStore::new(location, options, is_container_name) {
+    // Nothing is kept: one byte is read.
+    let cache = Cache::new(0, Verify::Lazy);
+    let store = match RemoteStore::new(location, options, &cache, is_container_name) {
         Ok(store) => store,
         Err(error) => return vec![("server", Err(error.to_string()))],
     };

@@ -1,7 +1,8 @@
 //! The bytes of objects: fetched by range, once for all readers, and kept in memory and on disk.
 //!
-//! - `run`: consecutive bytes on their way, or there. A reader waits only for the bytes that it wants.
-//! - `memory`: one bound for all runs of the process, and what is evicted first.
+//! - `run`: consecutive bytes on their way, or there. A reader waits only for the bytes that it wants. Each is an entry
+//!   of the cache ([`Fetched`](crate::cache)).
+//! - `ahead`: how much is fetched ahead of all readers.
 //! - `streams`: readers that read an object in order, and how far ahead of them it is fetched.
 //! - `kept`: bytes on the local disk ([`crate::disk`]).
 //!
@@ -9,9 +10,8 @@
 //! requests of up to 4 MiB, several in flight. Requests run on their own, so a reader that is killed keeps no other
 //! waiting, and bytes that came for it serve the next one. No lock is held while anything is waited for.
 
+mod ahead;
 mod kept;
-mod memory;
-mod room;
 mod run;
 mod streams;
 #[cfg(test)]
@@ -32,13 +32,14 @@ use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 
 use self::{
+    ahead::Ahead,
     kept::Unit,
-    memory::Memory,
-    run::Run,
+    run::{Run, WeakRun},
     streams::{MOST_AHEAD, Streams, request_size},
 };
 use super::object::{Fetch, FetchError, ObjectId};
 use crate::{
+    cache::{Cache, Key, Reservation, Tag},
     disk::Disk,
     source::{SharedBytes, Source, SourceError, Wait},
 };
@@ -85,13 +86,21 @@ pub(crate) struct Counters {
     pub(crate) failed: AtomicU64,
 }
 
-/// The bytes of all objects that this process has opened.
+/// Numbers of stores and of files, so that no two have the same keys in a cache.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of an open object that the cache counts in addition to those of its name.
+const OBJECT: u64 = 1024;
+
+/// The bytes of all objects of a store.
 pub(crate) struct Blocks {
     runtime: Handle,
-    memory: Memory,
+    /// Holds the objects and their bytes.
+    cache: Arc<Cache>,
+    /// The store's number in the keys of the cache.
+    number: u64,
+    ahead: Ahead,
     disk: Option<Arc<Disk>>,
-    /// Those that are open, and those of which bytes are in memory.
-    files: Mutex<HashMap<ObjectId, Weak<RemoteFile>>>,
     /// Above 0 if recent small objects were read beyond their fronts ([`BEYOND`]).
     small: AtomicI32,
     /// What happened so far.
@@ -105,14 +114,20 @@ impl fmt::Debug for Blocks {
 }
 
 impl Blocks {
-    /// Returns bytes of objects: fetched by tasks of `runtime`, at most `memory` bytes in memory, and kept on `disk` if
-    /// there is one.
-    pub(crate) fn new(runtime: Handle, disk: Option<Arc<Disk>>, memory: u64) -> Arc<Self> {
+    /// Returns bytes of objects: fetched by tasks of `runtime`, at most `ahead` bytes before they are read, and kept in
+    /// `cache` and on `disk` if there is one.
+    pub(crate) fn new(runtime: Handle, disk: Option<Arc<Disk>>, cache: Arc<Cache>, ahead: u64) -> Arc<Self> {
+        if let Some(disk) = &disk {
+            // What waits to be written to a disk that does not answer counts against the budget.
+            let disk = Arc::downgrade(disk);
+            cache.add_last_resort(move || disk.upgrade().map(|disk| disk.give_up_queue()));
+        }
         Arc::new(Self {
             runtime,
-            memory: Memory::new(memory),
+            cache,
+            number: NUMBERS.fetch_add(1, Relaxed),
+            ahead: Ahead::new(ahead),
             disk,
-            files: Mutex::default(),
             small: AtomicI32::new(0),
             counters: Counters::default(),
         })
@@ -125,49 +140,62 @@ impl Blocks {
 
     /// Returns the bytes that may be in memory, and those that are.
     pub(crate) fn memory(&self) -> (u64, u64) {
-        (self.memory.limit(), self.memory.taken())
+        (self.cache.usage().0, self.cache.fetched_bytes(self.number))
+    }
+
+    /// Returns room for bytes that are fetched ahead, if there is some.
+    fn try_take(&self, bytes: u64) -> Option<Reservation> {
+        if self.ahead.fits(bytes) { self.cache.try_reserve(bytes) } else { None }
     }
 
     /// Returns the bytes of one object in one state. Files opened in the same state share what was fetched.
     pub(crate) fn file(self: &Arc<Self>, fetch: Arc<dyn Fetch>) -> Arc<RemoteFile> {
-        // Declared first, so that it is dropped without the lock.
-        let known;
-        let mut files = self.files.lock();
-        known = files.get(fetch.id()).and_then(Weak::upgrade);
-        if let Some(file) = known.as_ref().filter(|file| !file.has_changed.load(Relaxed)) {
-            return file.clone();
+        let name = kept::key(fetch.id(), &(0..0));
+        let key = Key::of_name(self.number, Tag::FarFile, &name);
+        if let Some(known) = self.cache.parsed::<RemoteFile>(key) {
+            if !known.has_changed.load(Relaxed) {
+                return known;
+            }
+            self.cache.forget_parsed(key);
         }
         let file = Arc::new_cyclic(|own| RemoteFile {
             own: own.clone(),
             blocks: Arc::downgrade(self),
-            fetch: fetch.clone(),
+            cache: Arc::downgrade(&self.cache),
+            number: NUMBERS.fetch_add(1, Relaxed),
+            fetch,
             state: Mutex::default(),
             has_changed: AtomicBool::new(false),
         });
-        files.insert(fetch.id().clone(), Arc::downgrade(&file));
-        file
+        self.cache.keep_shared(key, file, self.cache.hold(OBJECT + name.len() as u64))
+    }
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        self.cache.forget_store(self.number);
     }
 }
 
 /// One object in one state, as bytes by range.
 pub(crate) struct RemoteFile {
     own: Weak<Self>,
-    /// Weak, because `Blocks` may hold this file.
+    /// Both weak, because the cache holds this file.
     blocks: Weak<Blocks>,
+    cache: Weak<Cache>,
+    /// Its number in the keys of its bytes.
+    number: u64,
     fetch: Arc<dyn Fetch>,
     state: Mutex<State>,
     /// Whether the server has another state now.
     has_changed: AtomicBool,
 }
 
+/// Nothing finds its bytes any more.
 impl Drop for RemoteFile {
     fn drop(&mut self) {
-        let Some(blocks) = self.blocks.upgrade() else { return };
-        let mut files = blocks.files.lock();
-        // Another one may have taken its place.
-        if files.get(self.fetch.id()).is_some_and(|file| file.strong_count() == 0) {
-            files.remove(self.fetch.id());
-        }
+        let Some(cache) = self.cache.upgrade() else { return };
+        self.state.get_mut().runs.values().for_each(|run| run.forget(&cache));
     }
 }
 
@@ -180,7 +208,7 @@ impl fmt::Debug for RemoteFile {
 #[derive(Debug, Default)]
 struct State {
     /// The run of each granule, by its number; eviction drops the runs themselves.
-    runs: HashMap<u64, Weak<Run>>,
+    runs: HashMap<u64, WeakRun>,
     /// Number of entries at which the entries of evicted runs are removed.
     sweep_at: usize,
     /// Whether a unit is on disk, by its range; only for units that were looked for.
@@ -193,13 +221,13 @@ struct State {
 
 impl State {
     /// Returns the run that holds the byte at `offset`; `None` also if its request failed.
-    fn run(&self, offset: u64) -> Option<Arc<Run>> {
+    fn run(&self, offset: u64) -> Option<Run> {
         let run = self.runs.get(&(offset / GRANULE))?.upgrade()?;
         (!run.has_failed()).then_some(run)
     }
 
     /// Returns the runs that cover a range; `None` if one is missing.
-    fn all_runs(&self, range: &Range<u64>) -> Option<Vec<Arc<Run>>> {
+    fn all_runs(&self, range: &Range<u64>) -> Option<Vec<Run>> {
         let (mut at, mut runs) = (range.start, Vec::new());
         while at < range.end {
             let run = self.run(at)?;
@@ -209,13 +237,13 @@ impl State {
         Some(runs)
     }
 
-    fn add(&mut self, run: &Arc<Run>) {
+    fn add(&mut self, run: &Run) {
         if self.runs.len() >= self.sweep_at.max(64) {
-            self.runs.retain(|_, run| run.strong_count() > 0);
+            self.runs.retain(|_, run| !run.is_gone());
             self.sweep_at = 2 * self.runs.len();
         }
         for granule in run.range.start / GRANULE..run.range.end.div_ceil(GRANULE) {
-            self.runs.insert(granule, Arc::downgrade(run));
+            self.runs.insert(granule, run.downgrade());
         }
     }
 
@@ -248,12 +276,18 @@ impl RemoteFile {
         if length == 0 || state.run(0).is_some() {
             return;
         }
-        let run = Arc::new(Run::new(0..length, blocks.memory.take(length)));
+        let Ok(run) = self.new_run(&blocks, 0..length, blocks.cache.take(length)) else { return };
         run.push(bytes);
         state.add(&run);
         drop(state);
-        blocks.memory.keep(run.clone(), self.own.upgrade());
+        run.keep(&blocks.cache);
         self.finished(&blocks, &[run]);
+    }
+
+    /// Returns memory for bytes that will come.
+    fn new_run(&self, blocks: &Blocks, range: Range<u64>, room: Reservation) -> Result<Run, FetchError> {
+        let key = Key::new(blocks.number, Tag::Fetched, self.number, range.start);
+        Run::new(&blocks.cache, key, range, room)
     }
 
     /// Returns the range to request for `part`, including what is fetched ahead.
@@ -286,7 +320,8 @@ impl RemoteFile {
         drop(state);
         if wanted.end > range.end.next_multiple_of(FRONT) {
             let on_disk = self.look_ahead(blocks, &wanted);
-            self.start(blocks, &mut self.state.lock(), &wanted, range, &on_disk);
+            // The reader has its bytes.
+            let _ = self.start(blocks, &mut self.state.lock(), &wanted, range, &on_disk);
         }
     }
 
@@ -315,7 +350,7 @@ impl RemoteFile {
         }
         let runs = self.start(blocks, &mut state, &wanted, &part, &on_disk);
         drop(state);
-        copy(blocks, &runs, &part, out)
+        copy(blocks, &runs?, &part, out)
     }
 
     /// Reads a part from memory and disk. Returns `false` if bytes are in neither.
@@ -329,7 +364,8 @@ impl RemoteFile {
             let run = self.state.lock().run(at);
             if let Some(run) = run.filter(|run| run.is_ready(part.end.min(run.range.end))) {
                 let end = part.end.min(run.range.end);
-                if run.copy(at, &mut out[(at - part.start) as usize..(end - part.start) as usize]).is_err() {
+                let out = &mut out[(at - part.start) as usize..(end - part.start) as usize];
+                if run.copy(blocks, at, out).is_err() {
                     return false;
                 }
                 at = end;
@@ -358,15 +394,15 @@ impl RemoteFile {
             let is_there = if end - at >= GRANULE {
                 blocks.read_kept(id, &unit, at, out)
             } else {
-                let run = Run::new(around.clone(), blocks.memory.take(around.end - around.start));
-                let mut bytes = vec![0; run.len()];
+                let mut bytes = vec![0; (around.end - around.start) as usize];
                 blocks.read_kept(id, &unit, around.start, &mut bytes) && {
-                    run.push(&bytes);
                     let from = (at - around.start) as usize;
                     out.copy_from_slice(&bytes[from..from + out.len()]);
-                    let run = Arc::new(run);
-                    self.state.lock().add(&run);
-                    blocks.memory.keep(run, self.own.upgrade());
+                    if let Ok(run) = self.new_run(blocks, around.clone(), blocks.cache.take(bytes.len() as u64)) {
+                        run.push(&bytes);
+                        self.state.lock().add(&run);
+                        run.keep(&blocks.cache);
+                    }
                     true
                 }
             };
@@ -405,6 +441,9 @@ impl RemoteFile {
 
     /// Requests the missing bytes of a range: all of `demanded`, and of the rest what is not on disk, as far as there is
     /// memory. Returns the runs that cover `demanded`.
+    ///
+    /// # Errors
+    /// If the system has no memory for them.
     fn start(
         &self,
         blocks: &Arc<Blocks>,
@@ -412,13 +451,14 @@ impl RemoteFile {
         wanted: &Range<u64>,
         demanded: &Range<u64>,
         on_disk: &[Unit],
-    ) -> Vec<Arc<Run>> {
+    ) -> Result<Vec<Run>, FetchError> {
         let is_demanded = |range: &Range<u64>| range.start < demanded.end && range.end > demanded.start;
         // Requests begin at multiples of their size, as servers divide large objects, unless that makes two of a short
         // one; a small object is one request.
         let request = if self.id().size <= SMALL { SMALL } else { request_size(wanted.end - wanted.start) };
-        let (mut demanded_runs, mut new): (Vec<Arc<Run>>, Vec<Arc<Run>>) = (Vec::new(), Vec::new());
+        let (mut demanded_runs, mut new): (Vec<Run>, Vec<Run>) = (Vec::new(), Vec::new());
         let mut at = wanted.start;
+        let mut failed = None;
         while at < wanted.end {
             if let Some(run) = state.run(at) {
                 at = run.range.end;
@@ -439,7 +479,7 @@ impl RemoteFile {
             // Expected bytes share the run of demanded bytes if there is memory for both.
             let mut room = None;
             if is_demanded(&(at..end)) && demanded.end.next_multiple_of(GRANULE) < end && !self.is_cheap(at..end) {
-                room = blocks.memory.try_take(end - at);
+                room = blocks.try_take(end - at);
                 if room.is_none() {
                     end = demanded.end.next_multiple_of(GRANULE);
                 }
@@ -447,24 +487,31 @@ impl RemoteFile {
             let range = at..end;
             at = end;
             let room = match is_demanded(&range) {
-                true => room.unwrap_or_else(|| blocks.memory.take(range.end - range.start)),
+                true => room.unwrap_or_else(|| blocks.cache.take(range.end - range.start)),
                 false if are_in(on_disk, &range) => continue,
-                false => match blocks.memory.try_take(range.end - range.start) {
+                false => match blocks.try_take(range.end - range.start) {
                     Some(room) => room,
                     // Demanded bytes may follow.
                     None if range.end <= demanded.start => continue,
                     None => break,
                 },
             };
-            let run = Arc::new(Run::new(range, room));
+            let mut run = match self.new_run(blocks, range, room) {
+                Ok(run) => run,
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            };
             if is_demanded(&run.range) {
                 demanded_runs.push(run.clone());
             } else {
-                blocks.counters.ahead_bytes.fetch_add(run.len() as u64, Relaxed);
+                run.ahead = Some(blocks.ahead.add(run.len()));
+                blocks.counters.ahead_bytes.fetch_add(run.len(), Relaxed);
             }
             state.add(&run);
-            let follows = new.last().is_some_and(|last: &Arc<Run>| last.range.end == run.range.start);
-            let length = new.first().map_or(0, |first: &Arc<Run>| run.range.start - first.range.start);
+            let follows = new.last().is_some_and(|last: &Run| last.range.end == run.range.start);
+            let length = new.first().map_or(0, |first: &Run| run.range.start - first.range.start);
             let is_full = run.range.start.is_multiple_of(request) && length >= request / 2;
             if !new.is_empty() && (!follows || is_full) {
                 self.ask(blocks, std::mem::take(&mut new));
@@ -474,7 +521,7 @@ impl RemoteFile {
         if !new.is_empty() {
             self.ask(blocks, new);
         }
-        demanded_runs
+        failed.map_or(Ok(demanded_runs), Err)
     }
 
     /// Returns whether a run is so short that demanded and expected bytes share it.
@@ -483,16 +530,16 @@ impl RemoteFile {
     }
 
     /// Requests consecutive runs in one request.
-    fn ask(&self, blocks: &Arc<Blocks>, runs: Vec<Arc<Run>>) {
+    fn ask(&self, blocks: &Arc<Blocks>, runs: Vec<Run>) {
         let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return };
         let range = first.range.start..last.range.end;
         blocks.counters.requests.fetch_add(1, Relaxed);
-        runs.iter().for_each(|run| blocks.memory.keep(run.clone(), self.own.upgrade()));
+        runs.iter().for_each(|run| run.keep(&blocks.cache));
         let (fetch, blocks, file) = (self.fetch.clone(), blocks.clone(), self.own.clone());
         let runtime = blocks.runtime.clone();
         runtime.spawn(async move {
             // If the runtime ends, it is dropped without an answer and wakes the waiting readers.
-            let mut filling = Filling { runs, at: 0 };
+            let mut filling = Filling { runs, at: 0, cache: blocks.cache.clone() };
             let mut came = 0;
             let mut sink = |bytes: bytes::Bytes| {
                 came += bytes.len() as u64;
@@ -514,7 +561,7 @@ impl RemoteFile {
                 }
                 filling.fail(&error);
             }
-            let runs: Vec<Arc<Run>> = filling.runs.iter().filter(|run| run.whole().is_some()).cloned().collect();
+            let runs: Vec<Run> = filling.runs.iter().filter(|run| run.whole().is_some()).cloned().collect();
             match file {
                 Some(file) => file.finished(&blocks, &runs),
                 None => runs.iter().for_each(|run| drop(blocks.store(fetch.id(), run))),
@@ -525,7 +572,7 @@ impl RemoteFile {
     }
 
     /// Queues complete runs for writing to disk, and the blocks that they complete.
-    fn finished(&self, blocks: &Arc<Blocks>, runs: &[Arc<Run>]) {
+    fn finished(&self, blocks: &Arc<Blocks>, runs: &[Run]) {
         let id = self.id();
         if blocks.disk_for(id).is_none() {
             return;
@@ -567,7 +614,7 @@ fn are_in(units: &[Unit], range: &Range<u64>) -> bool {
 }
 
 /// Copies a part out of the runs that hold it, each as it comes.
-fn copy(blocks: &Blocks, runs: &[Arc<Run>], part: &Range<u64>, out: &mut [u8]) -> Result<(), FetchError> {
+fn copy(blocks: &Blocks, runs: &[Run], part: &Range<u64>, out: &mut [u8]) -> Result<(), FetchError> {
     let has_waited = runs.iter().any(|run| !run.is_ready(part.end.min(run.range.end)));
     let counters = &blocks.counters;
     let counter = if has_waited { &counters.waited_bytes } else { &counters.memory_bytes };
@@ -576,7 +623,7 @@ fn copy(blocks: &Blocks, runs: &[Arc<Run>], part: &Range<u64>, out: &mut [u8]) -
     for run in runs {
         let end = part.end.min(run.range.end);
         if run.range.start <= at && at < end {
-            run.copy(at, &mut out[(at - part.start) as usize..(end - part.start) as usize])?;
+            run.copy(blocks, at, &mut out[(at - part.start) as usize..(end - part.start) as usize])?;
             at = end;
         }
     }
@@ -589,16 +636,21 @@ fn copy(blocks: &Blocks, runs: &[Arc<Run>], part: &Range<u64>, out: &mut [u8]) -
 
 /// Runs that one request fills, in order.
 struct Filling {
-    runs: Vec<Arc<Run>>,
+    runs: Vec<Run>,
     at: usize,
+    cache: Arc<Cache>,
 }
 
 impl Filling {
     fn push(&mut self, mut bytes: &[u8]) {
         while let Some(run) = self.runs.get(self.at).filter(|_| !bytes.is_empty()) {
-            bytes = &bytes[run.push(bytes)..];
+            let taken = run.push(bytes);
+            bytes = &bytes[taken..];
             if run.whole().is_some() {
                 self.at += 1;
+                self.cache.note_complete();
+            } else if taken == 0 {
+                break;
             }
         }
     }
@@ -608,7 +660,7 @@ impl Filling {
     }
 
     fn fail(&self, error: &FetchError) {
-        self.runs.iter().for_each(|run| run.fail(error));
+        self.runs.iter().filter(|run| run.whole().is_none()).for_each(|run| run.fail(&self.cache, error));
     }
 }
 
@@ -662,14 +714,12 @@ impl Source for RemoteFile {
         self.check_unchanged(Wait::Never).ok()?;
         let blocks = self.blocks.upgrade()?;
         let run = self.state.lock().run(range.start)?;
-        if run.range.end < range.end || range.is_empty() || run.whole().is_none() {
-            return None;
-        }
-        run.note_read();
+        let whole = run.whole().filter(|_| range.end <= run.range.end && !range.is_empty())?;
+        run.note_read(&blocks, range.end - range.start);
         self.go_ahead(&blocks, range);
         blocks.counters.memory_bytes.fetch_add(range.end - range.start, Relaxed);
         let part = (range.start - run.range.start) as usize..(range.end - run.range.start) as usize;
-        Some((run, part))
+        Some((whole, part))
     }
 
     fn state_key(&self) -> Option<[u8; 32]> {
@@ -698,7 +748,7 @@ impl Source for RemoteFile {
             drop(state);
             let wanted = range.start / GRANULE * GRANULE..end.next_multiple_of(GRANULE).min(size);
             let on_disk = self.look_ahead(&blocks, &wanted);
-            self.start(&blocks, &mut self.state.lock(), &wanted, &(0..0), &on_disk);
+            let _ = self.start(&blocks, &mut self.state.lock(), &wanted, &(0..0), &on_disk);
         }
     }
 }

@@ -29,6 +29,7 @@ use super::{
     trouble::Trouble,
 };
 use crate::{
+    cache::Cache,
     disk::Disk,
     escape,
     runtime::runtime,
@@ -37,6 +38,11 @@ use crate::{
         Changes, DirEvent, File, Folder, Kind, ListingRoom, Names, Stat, Store, Usage, Version, Watch, would_block,
     },
 };
+
+/// Most bytes that are fetched ahead of all readers of a store before they are read: this many, or this part (1/n) of
+/// the cache's budget if that is less.
+const MOST_AHEAD: u64 = 64 << 20;
+const PART_AHEAD: u64 = 4;
 
 /// Longest time for a listing that has a substitute: an older answer, or another request.
 pub(super) const BRIEFLY: Duration = Duration::from_secs(5);
@@ -88,8 +94,11 @@ impl RemoteStore {
     pub(super) fn new(
         location: &Location,
         options: &Options,
+        cache: &Arc<Cache>,
         is_container_name: IsContainerName,
     ) -> Result<Self, FetchError> {
+        let budget = cache.usage().0;
+        let ahead = MOST_AHEAD.min(budget / PART_AHEAD);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
         let runtime = runtime().map_err(|error| FetchError::Failed(error.to_string()))?;
         Ok(Self {
@@ -97,7 +106,7 @@ impl RemoteStore {
             client: Arc::new(Client::new(options)?),
             prefix: location.key.clone(),
             listings: Listings::new(options.dir_ttl),
-            blocks: Blocks::new(runtime.handle().clone(), options.open_disk_cache(), options.memory),
+            blocks: Blocks::new(runtime.handle().clone(), options.open_disk_cache(budget), cache.clone(), ahead),
             is_container_name,
             by_webdav: AtomicBool::new(false),
             detect: options.detect,
@@ -113,9 +122,10 @@ impl RemoteStore {
     pub(crate) fn open(
         location: &Location,
         options: &Options,
+        cache: &Arc<Cache>,
         is_container_name: IsContainerName,
     ) -> io::Result<Found> {
-        let mut store = Self::new(location, options, is_container_name)?;
+        let mut store = Self::new(location, options, cache, is_container_name)?;
         wait(store.learn())?;
         let Some((folder, name)) = location.split() else {
             let is_there = wait(store.has_keys(&location.key))?;
@@ -598,10 +608,6 @@ impl Store for RemoteStore {
 
     fn refresh(&self) {
         self.listings.forget();
-    }
-
-    fn memory(&self) -> u64 {
-        self.blocks.memory().0
     }
 
     fn set_listing_room(&self, room: ListingRoom) {

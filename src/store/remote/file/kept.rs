@@ -13,6 +13,7 @@ use std::{
 
 use super::{BLOCK, Blocks, FRONT, GRANULE, run::Run};
 use crate::{
+    cache::Buffer,
     disk::{Disk, Payload},
     store::remote::object::ObjectId,
 };
@@ -62,11 +63,11 @@ pub(super) fn tells_states_apart(id: &ObjectId) -> bool {
 }
 
 /// A part of a run, to be written.
-struct Part(Arc<Run>, Range<usize>);
+struct Part(Arc<Buffer>, Range<usize>);
 
 impl AsRef<[u8]> for Part {
     fn as_ref(&self) -> &[u8] {
-        (*self.0).as_ref().get(self.1.clone()).unwrap_or_default()
+        self.0.get(self.1.clone()).unwrap_or_default()
     }
 }
 
@@ -125,8 +126,8 @@ impl Blocks {
     }
 
     /// Queues a finished run for writing, in units. Returns the units that the disk accepted.
-    pub(super) fn store(&self, id: &ObjectId, run: &Arc<Run>) -> Vec<Unit> {
-        let Some(disk) = self.disk_for(id) else { return Vec::new() };
+    pub(super) fn store(&self, id: &ObjectId, run: &Run) -> Vec<Unit> {
+        let (Some(disk), Some(bytes)) = (self.disk_for(id), run.whole()) else { return Vec::new() };
         let range = &run.range;
         let whole = [block(range.start, id.size), 0..FRONT.min(id.size)];
         // They are equal for a small object.
@@ -138,20 +139,24 @@ impl Blocks {
         units.truncate((BLOCK / GRANULE) as usize);
         units.retain(|unit| {
             let part = (unit.start - range.start) as usize..(unit.end - range.start) as usize;
-            let payload: Payload = Arc::new(Part(run.clone(), part));
+            let payload: Payload = Arc::new(Part(bytes.clone(), part));
             disk.put(&key(id, unit), payload)
         });
         units
     }
 
     /// Queues a block for writing whose parts came with several requests.
-    pub(super) fn store_block(&self, id: &ObjectId, unit: &Unit, parts: &[Arc<Run>]) -> io::Result<bool> {
+    pub(super) fn store_block(&self, id: &ObjectId, unit: &Unit, parts: &[Run]) -> io::Result<bool> {
         let Some(disk) = self.disk_for(id) else { return Ok(false) };
-        let room = self.memory.take(unit.end - unit.start);
-        let whole = Run::new(unit.clone(), room);
+        let size = unit.end - unit.start;
+        let mut whole = Buffer::zeroed(size as usize)?.with_room(self.cache.take(size));
+        let mut rest = &mut *whole;
         for part in parts {
-            whole.push(part.whole().ok_or(io::ErrorKind::UnexpectedEof)?);
+            let bytes = part.whole().ok_or(io::ErrorKind::UnexpectedEof)?;
+            let (here, after) = rest.split_at_mut_checked(bytes.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+            here.copy_from_slice(&bytes);
+            rest = after;
         }
-        Ok(whole.whole().is_some() && disk.put(&key(id, unit), Arc::new(whole)))
+        Ok(rest.is_empty() && disk.put(&key(id, unit), Arc::new(whole)))
     }
 }

@@ -1,163 +1,122 @@
 //! Consecutive bytes of an object: on their way from the server, and then in memory.
 
-use std::{
-    ops::Range,
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Instant,
+use std::{ops::Range, sync::Arc};
+
+use super::{super::object::FetchError, Blocks};
+use crate::{
+    cache::{BlockError, Buffer, Cache, Fetched, Key, Reservation, WeakFetched},
+    source::SourceError,
 };
 
-use parking_lot::{Condvar, Mutex};
-
-use super::{
-    super::object::FetchError,
-    room::{Room, Space},
-};
-
-/// A run of bytes, filled from its front by one request. A reader waits for its own bytes only.
-#[derive(Debug)]
+/// A run of bytes, filled from its front by one request. A reader waits for its own bytes only. Clones share the bytes.
+#[derive(Debug, Clone)]
 pub(super) struct Run {
     pub(super) range: Range<u64>,
-    filling: Mutex<Filling>,
-    /// Signalled when bytes came that a reader waits for, and when no more will come.
-    came: Condvar,
-    /// All bytes, once they are there.
-    whole: OnceLock<Space>,
-    /// Whether any of it was read, and whether it was read since eviction last passed it.
-    pub(super) was_read: AtomicBool,
-    pub(super) is_used: AtomicBool,
-    pub(super) born: Instant,
-    room: Room,
+    bytes: Fetched,
+    /// When it was asked for, if that was ahead of readers.
+    pub(super) ahead: Option<u64>,
 }
 
-#[derive(Debug, Default)]
-struct Filling {
-    space: Space,
-    /// The fewest bytes that a reader waits for. Bytes come in pieces of some KiB, and a reader wants up to 1 MiB, so
-    /// it is not woken for each piece.
-    awaited: Option<usize>,
-    /// Why no more bytes will come.
-    error: Option<FetchError>,
+/// The same, without keeping the bytes.
+#[derive(Debug, Clone)]
+pub(super) struct WeakRun {
+    range: Range<u64>,
+    bytes: WeakFetched,
+    ahead: Option<u64>,
+}
+
+impl WeakRun {
+    pub(super) fn upgrade(&self) -> Option<Run> {
+        Some(Run { range: self.range.clone(), bytes: self.bytes.upgrade()?, ahead: self.ahead })
+    }
+
+    /// Returns whether it was evicted.
+    pub(super) fn is_gone(&self) -> bool {
+        self.bytes.is_gone()
+    }
+
+    /// Gives its bytes up.
+    pub(super) fn forget(&self, cache: &Cache) {
+        cache.forget_fetched(&self.bytes);
+    }
 }
 
 impl Run {
-    /// A run to be filled. `room` counts its memory.
-    pub(super) fn new(range: Range<u64>, mut room: Room) -> Self {
-        Self {
-            range,
-            filling: Mutex::new(Filling { space: room.buffer(), ..Filling::default() }),
-            came: Condvar::new(),
-            whole: OnceLock::new(),
-            was_read: AtomicBool::new(false),
-            is_used: AtomicBool::new(false),
-            born: Instant::now(),
-            room,
-        }
+    /// Returns memory for a range. `room` has as many bytes.
+    ///
+    /// # Errors
+    /// If the system has no memory.
+    pub(super) fn new(cache: &Cache, key: Key, range: Range<u64>, room: Reservation) -> Result<Self, FetchError> {
+        let bytes = cache.expect_fetched(key, room).map_err(|error| FetchError::Failed(error.to_string()))?;
+        Ok(Self { range, bytes, ahead: None })
+    }
+
+    pub(super) fn downgrade(&self) -> WeakRun {
+        WeakRun { range: self.range.clone(), bytes: self.bytes.downgrade(), ahead: self.ahead }
     }
 
     /// Returns its length in bytes.
-    pub(super) fn len(&self) -> usize {
-        (self.range.end - self.range.start) as usize
+    pub(super) fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Has the cache keep it.
+    pub(super) fn keep(&self, cache: &Cache) {
+        cache.keep_fetched(&self.bytes);
     }
 
     /// Adds bytes up to the end of the run. Returns how many were taken.
     pub(super) fn push(&self, bytes: &[u8]) -> usize {
-        if self.whole.get().is_some() {
-            return 0;
-        }
-        let mut filling = self.filling.lock();
-        let taken = bytes.len().min(self.len() - filling.space.bytes().len());
-        filling.space.push(&bytes[..taken], self.len());
-        let length = filling.space.bytes().len();
-        if length == self.len() {
-            let _ = self.whole.set(std::mem::take(&mut filling.space));
-        }
-        let wakes = filling.awaited.take_if(|awaited| *awaited <= length).is_some();
-        drop(filling);
-        if wakes {
-            self.came.notify_all();
-        }
-        taken
+        self.bytes.add(bytes)
     }
 
     /// Notes that no more bytes will come.
-    pub(super) fn fail(&self, error: &FetchError) {
-        if self.whole.get().is_none() {
-            self.filling.lock().error.get_or_insert_with(|| error.clone());
-            self.came.notify_all();
-        }
+    pub(super) fn fail(&self, cache: &Cache, error: &FetchError) {
+        cache.fail_fetched(&self.bytes, error.clone().into());
     }
 
     /// Returns whether its request failed, so that a reader of these bytes has to request them again.
     pub(super) fn has_failed(&self) -> bool {
-        self.whole.get().is_none() && self.filling.lock().error.is_some()
+        self.bytes.has_failed()
     }
 
     /// Returns all bytes, if they are there.
-    pub(super) fn whole(&self) -> Option<&[u8]> {
-        self.whole.get().map(Space::bytes)
-    }
-
-    /// Returns whether no more bytes will come: all are there, or the request failed.
-    pub(super) fn is_done(&self) -> bool {
-        self.whole.get().is_some() || self.has_failed()
+    pub(super) fn whole(&self) -> Option<Arc<Buffer>> {
+        self.bytes.whole()
     }
 
     /// Returns whether all bytes before `end` are there.
     pub(super) fn is_ready(&self, end: u64) -> bool {
-        self.whole.get().is_some() || self.filling.lock().space.bytes().len() as u64 >= end - self.range.start
+        self.bytes.has_come((end - self.range.start) as usize)
     }
 
-    /// Notes that a reader uses it, for eviction.
-    pub(super) fn note_read(&self) {
-        self.was_read.store(true, Relaxed);
-        self.is_used.store(true, Relaxed);
+    /// Notes that a reader takes bytes of it.
+    pub(super) fn note_read(&self, blocks: &Blocks, bytes: u64) {
+        let is_first = blocks.cache.note_fetched_read(&self.bytes, bytes, self.len());
+        if let Some(time) = self.ahead.filter(|_| is_first) {
+            blocks.ahead.read(time, self.len());
+        }
     }
 
     /// Copies a part of it, from `offset` in the object on. Waits until the part has come.
     ///
     /// # Errors
     /// That of its request.
-    pub(super) fn copy(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
-        self.note_read();
-        let from = (offset - self.range.start) as usize;
-        let part = from..from + out.len();
-        if self.whole.get().is_none() {
-            let mut filling = self.filling.lock();
-            loop {
-                if self.whole.get().is_some() {
-                    break;
-                }
-                if let Some(bytes) = filling.space.bytes().get(part.clone()) {
-                    out.copy_from_slice(bytes);
-                    return Ok(());
-                }
-                if let Some(error) = &filling.error {
-                    return Err(error.clone());
-                }
-                let awaited = filling.awaited.map_or(part.end, |awaited| awaited.min(part.end));
-                filling.awaited = Some(awaited);
-                self.came.wait(&mut filling);
-            }
-        }
-        let bytes = self.whole().and_then(|bytes| bytes.get(part));
-        out.copy_from_slice(bytes.unwrap_or_default());
-        Ok(())
+    pub(super) fn copy(&self, blocks: &Blocks, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
+        self.note_read(blocks, out.len() as u64);
+        self.bytes.copy((offset - self.range.start) as usize, out).map_err(|error| fetch_error(&error))
     }
 }
 
-impl Drop for Run {
-    fn drop(&mut self) {
-        let part = std::mem::take(&mut self.filling.get_mut().space);
-        self.room.give_back(self.whole.take().unwrap_or(part));
-    }
-}
-
-/// The bytes of a complete run.
-impl AsRef<[u8]> for Run {
-    fn as_ref(&self) -> &[u8] {
-        self.whole().unwrap_or_default()
+/// Returns the failure of a request that the cache kept.
+fn fetch_error(error: &BlockError) -> FetchError {
+    match error {
+        BlockError::Source(SourceError::Changed) => FetchError::Changed,
+        BlockError::Source(SourceError::Io(error)) => match error.get_ref().and_then(|own| own.downcast_ref()) {
+            Some(own) => FetchError::clone(own),
+            None if error.raw_os_error() == Some(libc::EINTR) => FetchError::GivenUp,
+            None => FetchError::Failed(error.to_string()),
+        },
+        error => FetchError::Failed(error.to_string()),
     }
 }

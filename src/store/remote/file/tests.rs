@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::disk::Limits;
+use crate::{cache::Verify, disk::Limits};
 
 /// A server of one object that says what it was asked, and fails or waits when told to.
 struct Server {
@@ -88,9 +88,11 @@ struct Setting {
     runtime: tokio::runtime::Runtime,
 }
 
-fn setting(disk: Option<Arc<Disk>>, memory: u64) -> Setting {
+/// A store that may fetch so many bytes ahead, with a cache of four times as many.
+fn setting(disk: Option<Arc<Disk>>, ahead: u64) -> Setting {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    Setting { blocks: Blocks::new(runtime.handle().clone(), disk, memory), runtime }
+    let cache = Cache::new(4 * ahead, Verify::Lazy);
+    Setting { blocks: Blocks::new(runtime.handle().clone(), disk, cache, ahead), runtime }
 }
 
 fn disk(folder: &std::path::Path) -> Arc<Disk> {
@@ -240,36 +242,40 @@ fn what_is_announced_is_fetched_before_it_is_read() {
     file.prefetch(&[u64::MAX - 5..u64::MAX, 64 << 20..65 << 20, 9..9]);
     assert_eq!(asked(), before);
     // Who waits for nothing gets nothing of what was evicted, and asks for nothing.
-    setting.blocks.memory.clear();
+    setting.blocks.cache.evict_all();
     let evicted = read_within(&file, 20_000_000..20_100_000, Wait::Never);
     assert!(matches!(evicted, Err(SourceError::WouldBlock)) && asked() == before);
 }
 
 #[test]
-fn memory_of_blocks_is_used_again_within_the_bound() {
-    use super::memory::{Memory, spare_blocks};
-
-    let memory = Memory::new(16 << 20);
+fn memory_of_blocks_is_used_again_within_the_budget() {
+    let cache = Cache::new(16 << 20, Verify::Lazy);
     let fill = |number: u64, length: u64| {
-        let run = Run::new(number * BLOCK..number * BLOCK + length, memory.take(length));
+        let (start, key) = (number * BLOCK, Key::new(0, Tag::Fetched, 1, number));
+        let run = Run::new(&cache, key, start..start + length, cache.take(length)).unwrap();
         let bytes = vec![number as u8; length as usize];
         // Nothing of the run that had its memory before is in it.
-        assert_eq!((run.push(&bytes[..1000]), run.is_ready(number * BLOCK + 1001)), (1000, false));
+        assert_eq!(
+            (run.push(&bytes[..1000]), run.is_ready(start + 1000), run.is_ready(start + 1001)),
+            (1000, true, false)
+        );
+        assert!(run.whole().is_none());
         run.push(&bytes[1000..]);
-        assert!(run.whole().unwrap() == bytes);
-        memory.keep(Arc::new(run), None);
-        assert!(memory.taken() <= 16 << 20);
+        assert!(run.whole().unwrap()[..] == bytes[..]);
+        assert_eq!(run.push(&bytes), 0);
+        run.keep(&cache);
+        // And what each entry takes by itself.
+        assert!(cache.usage().1 <= (16 << 20) + (64 << 10), "{}", cache.usage().1);
     };
     for number in 0..40 {
         fill(number, if number % 3 == 0 { BLOCK - 2000 } else { BLOCK });
     }
-    assert_eq!(memory.taken(), 16 << 20);
-    assert!(spare_blocks(&memory) <= 1);
-    // Readers of little pieces have the blocks evicted; their memory is not kept beyond the bound and a little more.
+    assert!(cache.usage().1 > 14 << 20);
     for number in 40..400 {
         fill(number, GRANULE);
-        assert!(memory.taken() + spare_blocks(&memory) * BLOCK <= 26 << 20);
     }
+    cache.forget_store(0);
+    assert_eq!(cache.usage().1, 0);
 }
 
 #[test]
@@ -419,12 +425,12 @@ fn memory_is_bounded() {
     });
     // The last answers may still be in the hands of their requests.
     let until = Instant::now() + Duration::from_secs(60);
-    while setting.blocks.memory().1 > 0 && Instant::now() < until {
-        setting.blocks.memory.clear();
+    while setting.blocks.cache.usage().1 > 0 && Instant::now() < until {
+        setting.blocks.cache.evict_all();
         thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(setting.blocks.memory().1, 0);
-    assert!(setting.blocks.files.lock().is_empty(), "objects that nobody knows");
+    assert_eq!(setting.blocks.cache.usage().1, 0, "objects that nobody knows");
 }
 
 #[test]
