@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     limits,
+    single_flight::SingleFlight,
     store::{ListingRoom, Names},
 };
 
@@ -334,19 +335,15 @@ struct Known {
 
 /// One folder.
 #[derive(Default)]
-struct Folder {
-    state: Mutex<FolderState>,
-    done: Condvar,
-}
+struct Folder(Mutex<FolderState>);
 
 #[derive(Default)]
 struct FolderState {
     listing: Option<(Instant, Arc<Listing>)>,
     /// Single look-ups, with what they found.
     singles: HashMap<Box<[u8]>, (Instant, Option<Entry>)>,
-    is_running: bool,
-    failed: Option<FetchError>,
-    flights: u64,
+    /// The listing that is requested now. All that wait for it get its result.
+    flight: Arc<SingleFlight<Result<Arc<Listing>, FetchError>>>,
 }
 
 /// Result of a wait.
@@ -391,7 +388,7 @@ impl Listings {
     /// Returns the listing of a folder, if it has not expired.
     pub(super) fn known(&self, path: &Path) -> Option<Arc<Listing>> {
         let folder = self.folder(path);
-        let state = folder.state.lock();
+        let state = folder.0.lock();
         state.listing.as_ref().filter(|(at, _)| at.elapsed() < self.ttl).map(|(_, listing)| listing.clone())
     }
 
@@ -406,34 +403,29 @@ impl Listings {
         list: impl FnOnce(bool) -> Result<Listing, FetchError>,
     ) -> Result<Arc<Listing>, FetchError> {
         let folder = self.folder(path);
-        let mut state = folder.state.lock();
-        loop {
-            if let Some((at, listing)) = &state.listing
-                && at.elapsed() < self.ttl
-            {
-                return Ok(listing.clone());
-            }
-            if !state.is_running {
-                break;
-            }
-            let flight = state.flights;
-            while state.is_running && state.flights == flight {
-                folder.done.wait(&mut state);
-            }
-            if let Some(error) = state.failed.clone().filter(|_| state.flights == flight + 1) {
-                return Err(error);
-            }
-            // If nothing may be remembered, those who waited use the listing that was just made.
-            if let Some((_, listing)) = &state.listing
-                && self.ttl.is_zero()
-            {
-                return Ok(listing.clone());
-            }
+        let state = folder.0.lock();
+        if let Some((at, listing)) = &state.listing
+            && at.elapsed() < self.ttl
+        {
+            return Ok(listing.clone());
         }
-        state.is_running = true;
-        let before = state.listing.clone();
+        let (flight, before) = (state.flight.clone(), state.listing.clone());
         drop(state);
-        let ending = Ending(&folder);
+        // That one reader gave up is no failure for the others: the next one asks.
+        flight.get_or_try_init(|| match self.list_now(path, &folder, before, list) {
+            Err(FetchError::GivenUp) => Err(FetchError::GivenUp),
+            result => Ok(result),
+        })?
+    }
+
+    /// Requests a listing, and remembers it.
+    fn list_now(
+        &self,
+        path: &Path,
+        folder: &Folder,
+        before: Option<(Instant, Arc<Listing>)>,
+        list: impl FnOnce(bool) -> Result<Listing, FetchError>,
+    ) -> Result<Arc<Listing>, FetchError> {
         let listed = list(before.is_some());
         let now = Instant::now();
         let result = match (listed, before) {
@@ -453,21 +445,17 @@ impl Listings {
             }
             (Err(error), _) => Err(error),
         };
-        let mut state = folder.state.lock();
+        let mut state = folder.0.lock();
+        state.listing = result.as_ref().ok().map(|listing| (now, listing.clone()));
         match &result {
-            Ok(listing) => {
-                state.listing = Some((now, listing.clone()));
-                state.singles = HashMap::new();
-                state.failed = None;
-            }
-            Err(error) => {
-                state.listing = None;
-                // That one reader gave up is no failure for the others.
-                state.failed = Some(error.clone()).filter(|error| *error != FetchError::GivenUp);
-            }
+            Ok(_) => state.singles = HashMap::new(),
+            // Those that wait ask again.
+            Err(FetchError::GivenUp) => return result,
+            Err(_) => {}
         }
+        // Who comes later needs a new one once this one has expired.
+        state.flight = Arc::default();
         drop(state);
-        drop(ending);
         self.shrink();
         result
     }
@@ -476,7 +464,7 @@ impl Listings {
     /// so many names of the folder were looked up that all of it should be listed.
     pub(super) fn single(&self, path: &Path, name: &[u8]) -> (Option<Option<Entry>>, bool) {
         let folder = self.folder(path);
-        let state = folder.state.lock();
+        let state = folder.0.lock();
         let found = state.singles.get(name).filter(|(at, _)| at.elapsed() < self.ttl);
         let recent = || state.singles.values().filter(|(at, _)| at.elapsed() < self.ttl).count();
         (found.map(|(_, entry)| entry.clone()), found.is_none() && recent() >= SINGLES)
@@ -485,7 +473,7 @@ impl Listings {
     /// Returns the last answer for a name, however old it is.
     pub(super) fn outdated(&self, path: &Path, name: &[u8]) -> Option<Option<Entry>> {
         let folder = self.folder(path);
-        let state = folder.state.lock();
+        let state = folder.0.lock();
         if let Some((_, listing)) = &state.listing {
             return Some(listing.get(name));
         }
@@ -495,7 +483,7 @@ impl Listings {
     /// Remembers the answer to a single look-up.
     pub(super) fn remember(&self, path: &Path, name: &[u8], entry: Option<Entry>) {
         let folder = self.folder(path);
-        let mut state = folder.state.lock();
+        let mut state = folder.0.lock();
         if state.singles.len() >= REMEMBERED {
             state.singles.clear();
         }
@@ -542,7 +530,7 @@ impl Listings {
         let most = self.room.get().map_or(u64::MAX, |room| room.most);
         let size = |folder: &Folder| {
             let of = |listing: &Listing| (listing.len(), listing.memory.bytes());
-            folder.state.try_lock().and_then(|state| Some(of(&state.listing.as_ref()?.1))).unwrap_or((0, 0))
+            folder.0.try_lock().and_then(|state| Some(of(&state.listing.as_ref()?.1))).unwrap_or((0, 0))
         };
         let sizes = known.folders.iter().map(|(_, folder)| size(folder));
         let (mut names, mut bytes) = sizes.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
@@ -551,18 +539,6 @@ impl Listings {
             let gone = size(&gone);
             (names, bytes) = (names.saturating_sub(gone.0), bytes.saturating_sub(gone.1));
         }
-    }
-}
-
-/// Ends a listing in flight, also if it panicked.
-struct Ending<'a>(&'a Folder);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.is_running = false;
-        state.flights += 1;
-        self.0.done.notify_all();
     }
 }
 
