@@ -94,6 +94,21 @@ impl Limits {
     }
 }
 
+/// Returns the usual folder for everything that is kept: `$XDG_CACHE_HOME/shardfs/blocks`, or `~/.cache/shardfs/blocks`
+/// (XDG Base Directory Specification). `None` for services without a home.
+pub fn usual_folder() -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
+    Some(cache?.join("shardfs/blocks"))
+}
+
+/// Returns the usual size in bytes of a folder: a tenth of the filesystem that it is or will be on, at most 50 GiB.
+pub fn usual_size(folder: &Path) -> u64 {
+    const MOST: u64 = 50 << 30;
+    let total = folder.ancestors().find_map(|at| rustix::fs::statvfs(at).ok());
+    total.map_or(MOST, |at| at.f_blocks.saturating_mul(at.f_frsize) / 10).min(MOST)
+}
+
 /// What happened since the cache was opened by this process.
 #[derive(Debug, Default)]
 pub struct Counters {

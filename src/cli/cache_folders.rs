@@ -14,8 +14,8 @@ use crate::disk::{Disk, Limits, Usage};
 
 /// Show, shrink or empty the disk caches
 ///
-/// Several mounts can share the folders for bytes of objects (`--disk-cache`) and for decoded blocks (`--spill`). They
-/// hold copies only, and mounts go on while they are emptied.
+/// Several mounts can share the folders for bytes of objects (`--disk-cache`) and for decoded blocks (`--spill`). By
+/// default it is one folder for both. They hold copies only, and mounts go on while they are emptied.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs cache status
@@ -46,7 +46,7 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct Folders {
-    /// Folders of caches [default: ~/.cache/shardfs/objects and ~/.cache/shardfs/decoded, if they exist]
+    /// Folders of caches [default: ~/.cache/shardfs/blocks, if it exists]
     #[arg(value_name = "DIR")]
     folders: Vec<PathBuf>,
 }
@@ -55,9 +55,8 @@ impl Folders {
     fn open(&self) -> anyhow::Result<Vec<Arc<Disk>>> {
         let limits = |folder: &PathBuf| Limits::new(folder, u64::MAX);
         if self.folders.is_empty() {
-            let usual = ["objects", "decoded"].map(spill::default_folder);
-            let there = usual.iter().filter(|folder| folder.exists());
-            return there.map(|folder| Ok(Disk::existing(folder, limits(folder))?)).collect();
+            let usual = Some(spill::default_folder()).filter(|folder| folder.exists());
+            return usual.iter().map(|folder| Ok(Disk::existing(folder, limits(folder))?)).collect();
         }
         let open = |folder: &PathBuf| {
             let named = || escape::path(folder);

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use super::escape;
 use crate::{
+    disk::usual_folder,
     store::remote::{self, Address, Detect, Location, Options, URLS, is_url},
     tree,
 };
@@ -65,7 +66,7 @@ pub(super) struct RemoteOptions {
     #[arg(long, value_enum, default_value_t)]
     detect: Detect,
 
-    /// Folder in which bytes of objects are kept, readable only by this user [default: ~/.cache/shardfs/objects]
+    /// Folder in which bytes of objects are kept, readable only by this user [default: ~/.cache/shardfs/blocks]
     #[arg(long, value_name = "DIR")]
     disk_cache: Option<PathBuf>,
 
@@ -95,12 +96,11 @@ impl RemoteOptions {
                 true => None,
                 false => match &self.disk_cache {
                     Some(folder) => Some(std::path::absolute(folder).unwrap_or_else(|_| folder.clone())),
-                    None => Options::usual_disk_cache(),
+                    None => usual_folder(),
                 },
             },
             disk_cache_size: self.disk_cache_size,
             on_trouble: io::stderr().is_terminal().then_some(tell),
-            ..Options::default()
         }
     }
 }
@@ -119,7 +119,7 @@ fn tell(trouble: &str) {
 
 /// Returns the usual folder of the disk cache before it is made, and its largest size; `None` if it is there or not used.
 pub(super) fn first_use_of_disk(options: &Options) -> Option<(PathBuf, u64)> {
-    let folder = options.disk_cache.as_ref().filter(|folder| Some(*folder) == Options::usual_disk_cache().as_ref())?;
+    let folder = options.disk_cache.as_ref().filter(|folder| Some(*folder) == usual_folder().as_ref())?;
     (!folder.exists()).then(|| (folder.clone(), options.disk_cache_limit()))
 }
 

@@ -177,26 +177,22 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns the default folder of the disk cache: `$XDG_CACHE_HOME/shardfs/objects`, or `~/.cache/shardfs/objects`.
-    pub fn usual_disk_cache() -> Option<PathBuf> {
-        let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
-        Some(cache?.join("shardfs/objects"))
-    }
-
     /// Returns the most bytes that the disk cache may hold.
     pub(crate) fn disk_cache_limit(&self) -> u64 {
-        const MOST: u64 = 50 << 30;
-        let total = self.disk_cache.iter().flat_map(|at| at.ancestors()).find_map(|at| rustix::fs::statvfs(at).ok());
-        let tenth = total.map_or(0, |at| at.f_blocks.saturating_mul(at.f_frsize) / 10);
-        self.disk_cache_size.unwrap_or(tenth.min(MOST))
+        self.disk_cache_size.unwrap_or_else(|| self.disk_cache.as_deref().map_or(0, disk::usual_size))
     }
 
-    /// Opens the disk cache. What waits to be written counts against `budget`. A failure is only logged: without a disk
-    /// cache everything is fetched again.
-    pub(crate) fn open_disk_cache(&self, budget: u64) -> Option<Arc<Disk>> {
+    /// Opens the disk cache. That of `cache` is used if it is the same folder and has the same size. What waits to be
+    /// written counts against the budget of `cache`. A failure is only logged: without a disk cache everything is
+    /// fetched again.
+    pub(crate) fn open_disk_cache(&self, cache: &Cache) -> Option<Arc<Disk>> {
         let folder = self.disk_cache.as_ref()?;
         let limits = disk::Limits::new(folder, self.disk_cache_limit());
+        let of_blocks = cache.disk_tier().map(|tier| tier.disk());
+        if let Some(disk) = of_blocks.filter(|disk| disk.path() == *folder && disk.limits().size == limits.size) {
+            return Some(disk.clone());
+        }
+        let budget = cache.usage().0;
         let limits = disk::Limits { queue: limits.queue.min((budget / PART_WAITING).max(FEWEST_WAITING)), ..limits };
         let opened = Disk::open(folder, limits);
         opened.map_err(|error| log::warn!("no cache on disk: {}: {error}", folder.display())).ok()
@@ -216,7 +212,7 @@ impl Default for Options {
             retries: 10,
             dir_ttl: Duration::from_secs(10),
             detect: Detect::default(),
-            disk_cache: Self::usual_disk_cache(),
+            disk_cache: disk::usual_folder(),
             disk_cache_size: None,
             on_trouble: None,
         }

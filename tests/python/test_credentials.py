@@ -223,7 +223,7 @@ def test_the_first_mount_says_where_bytes_are_kept(store, env, tmp_path):
     for _ in range(2):
         said.append(run("mount", *options, "s3://b/d", mnt, check=True).stderr)
         run("umount", mnt, check=True)
-    assert f"bytes of objects are kept in {tmp_path}/cache/shardfs/objects, up to " in said[0] and "kept in" not in said[1]
+    assert f"bytes of objects are kept in {tmp_path}/cache/shardfs/blocks, up to " in said[0] and "kept in" not in said[1]
 
 
 def test_a_profile_names_server_region_and_keys(store, env, tmp_path):

@@ -82,7 +82,7 @@ def test_dead_mount(mnt):
 
 def test_doctor_looks_at_the_folder_of_decoded_blocks(tmp_path):
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
-    folder = tmp_path / "shardfs/decoded"
+    folder = tmp_path / "shardfs/blocks"
 
     def check():
         checks = json.loads(run("doctor", "--json", env=environment).stdout)["checks"]

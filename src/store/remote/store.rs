@@ -97,8 +97,7 @@ impl RemoteStore {
         cache: &Arc<Cache>,
         is_container_name: IsContainerName,
     ) -> Result<Self, FetchError> {
-        let budget = cache.usage().0;
-        let ahead = MOST_AHEAD.min(budget / PART_AHEAD);
+        let ahead = MOST_AHEAD.min(cache.usage().0 / PART_AHEAD);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
         let runtime = runtime().map_err(|error| FetchError::Failed(error.to_string()))?;
         Ok(Self {
@@ -106,7 +105,7 @@ impl RemoteStore {
             client: Arc::new(Client::new(options)?),
             prefix: location.key.clone(),
             listings: Listings::new(options.dir_ttl),
-            blocks: Blocks::new(runtime.handle().clone(), options.open_disk_cache(budget), cache.clone(), ahead),
+            blocks: Blocks::new(runtime.handle().clone(), options.open_disk_cache(cache), cache.clone(), ahead),
             is_container_name,
             by_webdav: AtomicBool::new(false),
             detect: options.detect,

@@ -8,7 +8,11 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::{cache::Verify, disk::Limits};
+use crate::{
+    cache::{DiskTierOptions, Verify},
+    disk::Limits,
+    store::remote::Options,
+};
 
 /// A server of one object that says what it was asked, and fails or waits when told to.
 struct Server {
@@ -431,6 +435,22 @@ fn memory_is_bounded() {
     }
     assert_eq!(setting.blocks.memory().1, 0);
     assert_eq!(setting.blocks.cache.usage().1, 0, "objects that nobody knows");
+}
+
+#[test]
+fn one_folder_of_one_size_is_one_disk_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("blocks");
+    let spill = DiskTierOptions { folder: folder.clone(), size: 1 << 30, wait: false, all: false };
+    let cache = Cache::with_disk_tier(64 << 20, Verify::Lazy, spill.open(64 << 20).unwrap());
+    let open = |size| {
+        let options = Options { disk_cache: Some(folder.clone()), disk_cache_size: Some(size), ..Options::default() };
+        options.open_disk_cache(&cache).unwrap()
+    };
+    let own = cache.disk_tier().unwrap().disk();
+    assert!(Arc::ptr_eq(&open(1 << 30), own));
+    // Two sizes of one folder hold each for what was opened with it.
+    assert!(!Arc::ptr_eq(&open(2 << 30), own));
 }
 
 #[test]
