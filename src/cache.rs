@@ -9,7 +9,7 @@
 //! a file in memory instead of the heap, and its bytes count against the same budget. A file that the kernel holds open
 //! is not evicted.
 //!
-//! Stored bytes of far files are entries too ([`Fetched`]): each is filled by one request, and readers take what has come.
+//! Stored bytes of far files are entries too (`fetched.rs`): each is filled by one request, and readers take what has come.
 //!
 //! What formats parse is in it too ([`Cache::parsed`]), as values of any type under keys of the same kind.
 //!
