@@ -335,6 +335,16 @@ pub(crate) trait Store: Send + Sync {
     /// As [`Self::stat`]; `ENOENT` if there is none, `InvalidInput` if it is no regular file.
     fn open(&self, path: &Path, wait: Wait) -> io::Result<Arc<dyn File>>;
 
+    /// Opens a regular file, and returns its attributes as [`Self::stat`] does, of the same state if both agree. A store
+    /// that needs no more for both than for one of them does it in one step.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    fn open_with_stat(&self, path: &Path) -> io::Result<(Arc<dyn File>, Stat)> {
+        let stat = self.stat(path, Wait::Always)?.ok_or(io::ErrorKind::NotFound)?;
+        Ok((self.open(path, Wait::Always)?, stat))
+    }
+
     /// Returns the target of a symbolic link, as stored.
     ///
     /// # Errors

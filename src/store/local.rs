@@ -249,25 +249,47 @@ impl LocalStore {
         Some((everything.ok()?, place.strip_prefix("/").ok()?))
     }
 
-    fn open_once(&self, path: &Path) -> io::Result<MappedFile> {
+    fn open_once(&self, path: &Path) -> io::Result<(MappedFile, Stat)> {
         let Resolved { opened, stat, name, .. } = self.open_path(path)?;
         if stat.kind != Kind::File {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
+        let id = stat.version.file();
         let file = match open_again(&opened) {
             // Without /proc the file is opened by its name, and must be the same.
-            Err(Errno::NOENT) if !stat.via_link => beneath::open(self.root()?, path, READ)?,
-            other => other?,
+            Err(Errno::NOENT) if !stat.via_link => {
+                let file = MappedFile::new(Descriptor::from(beneath::open(self.root()?, path, READ)?), name)?;
+                if file.version().file() != id {
+                    return Err(Errno::STALE.into());
+                }
+                file
+            }
+            reopened => {
+                let (file, known) = (Descriptor::from(reopened?), self.local.read().get(&id.device()).copied());
+                // Of a local filesystem, what was looked at just now is enough: it is the same file.
+                match known {
+                    Some(in_memory) => MappedFile::of_known(file, name, stat.version, in_memory),
+                    None => MappedFile::new(file, name)?,
+                }
+            }
         };
-        let file = MappedFile::new(Descriptor::from(file), name)?;
-        let id = file.version().file();
-        if id != stat.version.file() {
-            return Err(Errno::STALE.into());
-        }
         if file.is_local() && !self.local.read().contains_key(&id.device()) {
             self.local.write().insert(id.device(), file.is_in_memory());
         }
-        Ok(file)
+        Ok((file, stat))
+    }
+
+    /// Opens a file. If descriptors have run out, others will release theirs.
+    fn open_patiently(&self, path: &Path) -> io::Result<(MappedFile, Stat)> {
+        for pause in PAUSES {
+            match self.open_once(path) {
+                Err(e) if is_shortage(&e) => {
+                    std::thread::sleep(Duration::from_millis(pause));
+                }
+                other => return other,
+            }
+        }
+        self.open_once(path)
     }
 
     /// Opens a file whose path is in the kernel's memory and which is on a local filesystem: that waits for nothing.
@@ -334,16 +356,12 @@ impl Store for LocalStore {
         if wait == Wait::Never {
             return self.open_cached(path).map(|file| -> Arc<dyn File> { Arc::new(file) }).ok_or_else(would_block);
         }
-        for pause in PAUSES {
-            match self.open_once(path) {
-                // If descriptors have run out, others will release theirs.
-                Err(e) if is_shortage(&e) => {
-                    std::thread::sleep(Duration::from_millis(pause));
-                }
-                other => return Ok(Arc::new(other?)),
-            }
-        }
-        Ok(Arc::new(self.open_once(path)?))
+        Ok(Arc::new(self.open_patiently(path)?.0))
+    }
+
+    fn open_with_stat(&self, path: &Path) -> io::Result<(Arc<dyn File>, Stat)> {
+        let (file, stat) = self.open_patiently(path)?;
+        Ok((Arc::new(file), stat))
     }
 
     fn read_link(&self, path: &Path) -> io::Result<OsString> {

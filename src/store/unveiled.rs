@@ -93,6 +93,10 @@ impl Store for Unveiled {
         self.0.open(&stored(path), wait)
     }
 
+    fn open_with_stat(&self, path: &Path) -> io::Result<(Arc<dyn File>, Stat)> {
+        self.0.open_with_stat(&stored(path))
+    }
+
     fn read_link(&self, path: &Path) -> io::Result<OsString> {
         self.0.read_link(&stored(path))
     }

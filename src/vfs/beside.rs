@@ -2,10 +2,14 @@
 //! read them.
 
 use std::{
+    collections::HashMap,
     io,
     path::{Component, Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     source::{Source, SourceError, Wait},
@@ -17,6 +21,12 @@ use crate::{
 const LINK: &str = "a symbolic link is on the way to it";
 pub(super) const NOWHERE: &str = "it is not there";
 pub(super) const NO_FILE: &str = "not an ordinary file";
+
+/// For how long a folder that may be entered is not looked at again.
+const WAY_AGE: Duration = Duration::from_millis(250);
+
+/// Most folders of one container of which that is remembered.
+const WAYS: usize = 1024;
 
 /// Finds files in the folder of one container.
 pub(super) struct Beside<'a> {
@@ -84,15 +94,50 @@ impl tree::Beside for Beside<'_> {
 
 /// Checks that all readers of a container may enter the folders on the way to a path below its folder.
 pub(super) fn check_way(store: &dyn Store, own: &Stat, base: &Path, path: &Path) -> Result<(), NotThere> {
-    for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
-        let stat = store.stat(&base.join(folder), Wait::Always).map_err(SourceError::from)?;
-        let Some(stat) = stat else { return Err(SourceError::Changed.into()) };
-        let needed = if (own.uid, own.gid) == (stat.uid, stat.gid) { own.mode & 0o444 } else { 0o444 };
-        if needed >> 2 & !stat.mode != 0 {
-            return Err(NotThere::NotReadable);
-        }
+    folders_of(path).try_for_each(|folder| check_folder(store, own, &base.join(folder)))
+}
+
+/// Returns the folders on the way to a path, the nearest first.
+fn folders_of(path: &Path) -> impl Iterator<Item = &Path> {
+    path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty())
+}
+
+/// Checks that all readers of a container may enter a folder.
+fn check_folder(store: &dyn Store, own: &Stat, folder: &Path) -> Result<(), NotThere> {
+    let stat = store.stat(folder, Wait::Always).map_err(SourceError::from)?;
+    let Some(stat) = stat else { return Err(SourceError::Changed.into()) };
+    let needed = if (own.uid, own.gid) == (stat.uid, stat.gid) { own.mode & 0o444 } else { 0o444 };
+    match needed >> 2 & !stat.mode {
+        0 => Ok(()),
+        _ => Err(NotThere::NotReadable),
     }
-    Ok(())
+}
+
+/// The folders below a container that all its readers may enter, each with the time when that was found. Thousands of
+/// files in one folder take one look at it a few times a second.
+#[derive(Debug, Default)]
+pub(super) struct Ways(Mutex<HashMap<Box<Path>, Instant>>);
+
+impl Ways {
+    /// Checks the same as [`check_way`].
+    ///
+    /// # Errors
+    /// As [`check_way`].
+    pub(super) fn check(&self, store: &dyn Store, own: &Stat, base: &Path, path: &Path) -> Result<(), NotThere> {
+        for folder in folders_of(path) {
+            if self.0.lock().get(folder).is_some_and(|found| found.elapsed() < WAY_AGE) {
+                continue;
+            }
+            let now = Instant::now();
+            check_folder(store, own, &base.join(folder))?;
+            let mut known = self.0.lock();
+            if known.len() >= WAYS {
+                known.clear();
+            }
+            known.insert(folder.into(), now);
+        }
+        Ok(())
+    }
 }
 
 /// Returns whether all users who may read the first file may read the second.

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::{
     Error,
+    beside::Ways,
     container_id::ContainerId,
     containers::Containers,
     number_key::NumberKey,
@@ -76,6 +77,7 @@ impl Opener {
             folders: self.source.folders.clone(),
             containers: Arc::downgrade(&self.containers),
             key: self.key,
+            ways: Ways::default(),
         })
     }
 

@@ -12,7 +12,7 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    beside::{Beside, NO_FILE, NOWHERE, check_way, may_read_both},
+    beside::{Beside, NO_FILE, NOWHERE, Ways, check_way, may_read_both},
     container_id::ContainerId,
     containers::Containers,
     folder_states::FolderStates,
@@ -24,13 +24,16 @@ use crate::{
     limits,
     single_flight::SingleFlight,
     source::{Source, SourceError, Wait},
-    store::{Kind, Store, Version},
+    store::{File, Kind, Store, Version},
     tree::{self, Detected, NotThere, OpenPart, Reach, WorkingMemory},
     wanted,
 };
 
 /// Chunks of a remote store that are opened at once.
 const TOGETHER: usize = 16;
+
+/// The version of a file, if there is one, and the file if it is open already.
+type Found = (Option<Version>, Option<Arc<dyn File>>);
 
 /// Finds the containers that one container shows parts of, in its folder.
 pub(super) struct Siblings {
@@ -41,6 +44,8 @@ pub(super) struct Siblings {
     /// The open containers, which own this.
     pub(super) containers: Weak<Containers>,
     pub(super) key: NumberKey,
+    /// The folders on the way to files that were read.
+    pub(super) ways: Ways,
 }
 
 impl Siblings {
@@ -53,6 +58,26 @@ impl Siblings {
             shown.push(name);
         }
         shown
+    }
+
+    /// Finds a file below the container's folder.
+    fn look_up(&self, path: &Path, full: &Path) -> Result<Found, BlockError> {
+        // In one step, unless something is in the way. What that is, the look step by step says.
+        if !self.store.is_far() {
+            match self.store.open_with_stat(full) {
+                Ok((file, stat)) if may_read_both(&self.container.stat, &stat) => {
+                    return Ok((Some(stat.version), Some(file)));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((None, None)),
+                _ => {}
+            }
+        }
+        let beside = Beside { store: &*self.store, path: &self.container.file(), stat: &self.container.stat };
+        match beside.find(path.to_str().unwrap_or_default(), Reach::Shown) {
+            Ok((_, stat)) => Ok((Some(stat.version), None)),
+            Err(NotThere::Missing(NOWHERE | NO_FILE)) => Ok((None, None)),
+            Err(error) => Err(refused(error)),
+        }
     }
 
     /// Returns the current state of a file of the container's format.
@@ -74,19 +99,17 @@ impl tree::Siblings for Siblings {
         if self.container.marker.is_some() {
             self.store.expect(&full);
         }
-        let beside = Beside { store: &*self.store, path: &self.container.file(), stat: &self.container.stat };
-        let found = match beside.find(path.to_str().unwrap_or_default(), Reach::Shown) {
-            Ok((_, stat)) => Some(stat.version),
-            Err(NotThere::Missing(NOWHERE | NO_FILE)) => None,
-            Err(error) => return Err(refused(error)),
-        };
+        let (found, opened) = self.look_up(path, &full)?;
         self.note(&base, path, found)?;
         let Some(version) = found else { return Ok(None) };
         // All objects of a remote store have the same readers.
         if !self.store.is_far() {
-            check_way(&*self.store, &self.container.stat, &base, path).map_err(refused)?;
+            self.ways.check(&*self.store, &self.container.stat, &base, path).map_err(refused)?;
         }
-        let file = self.store.open(&full, Wait::Always).map_err(SourceError::from)?;
+        let file = match opened {
+            Some(file) => file,
+            None => self.store.open(&full, Wait::Always).map_err(SourceError::from)?,
+        };
         if file.version() != version {
             return Err(SourceError::Changed.into());
         }
