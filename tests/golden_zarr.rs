@@ -5,13 +5,22 @@ mod common;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     fs,
+    ops::ControlFlow,
+    sync::{Arc, Mutex},
 };
 
 use common::{golden, walk};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
-use shardfs::vfs::{FileKind, Options, Vfs};
+use shardfs::{
+    cache::{BlockError, Cache, Verify},
+    source::{Source, SourceError},
+    tree::{FORMATS, OpenPart, ROOT, Reach, Siblings},
+    vfs::{FileKind, Options, Vfs},
+    view::ReadContext,
+};
 
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -283,5 +292,77 @@ fn check_items(store: &Store<'_>, record: &Json) {
         for (key, value) in expected.as_object().unwrap().iter().filter(|(key, _)| *key != "reason") {
             assert_eq!(&found[key], value, "{name}: {key} of {found}");
         }
+    }
+}
+
+/// Files by their paths in a folder, and how often each was asked for.
+struct Counting(BTreeMap<String, Arc<Vec<u8>>>, Mutex<BTreeMap<String, u32>>);
+
+impl Siblings for Counting {
+    fn file(&self, path: &str) -> Result<Option<Arc<dyn Source>>, BlockError> {
+        *self.1.lock().unwrap().entry(path.into()).or_default() += 1;
+        Ok(self.0.get(path).map(|bytes| bytes.clone() as Arc<dyn Source>))
+    }
+
+    fn names(&self, path: &str, _: &mut dyn FnMut(&OsStr) -> ControlFlow<()>) -> Result<(), BlockError> {
+        panic!("{path} was listed");
+    }
+
+    fn open(&self, path: &str, _: Reach) -> Result<Arc<dyn OpenPart>, BlockError> {
+        panic!("{path} was opened as a container");
+    }
+
+    fn sha256(&self, _: &dyn OpenPart) -> Result<[u8; 32], SourceError> {
+        Ok([0; 32])
+    }
+}
+
+#[test]
+fn a_file_is_opened_once_for_its_size_and_its_bytes() {
+    const SIDE: usize = 40;
+    let array = |key: &str| {
+        format!(
+            r#"{{"zarr_format": 3, "node_type": "array", "shape": [{SIDE}, {SIDE}], "data_type": "uint8",
+            "chunk_grid": {{"name": "regular", "configuration": {{"chunk_shape": [8, {SIDE}]}}}},
+            "chunk_key_encoding": {{"name": "default"}}, "fill_value": 7, "codecs": [{key}]}}"#
+        )
+    };
+    let bytes = r#"{"name": "bytes"}"#;
+    // Chunks of one element in shards, each with an index of their offsets and sizes, in the order of the chunks.
+    let inner = format!(
+        r#"{{"name": "sharding_indexed", "configuration": {{"chunk_shape": [1, 1], "codecs": [{bytes}],
+        "index_codecs": [{{"name": "bytes", "configuration": {{"endian": "little"}}}}]}}}}"#
+    );
+    for (codecs, is_sharded) in [(bytes, false), (&*inner, true)] {
+        let mut files = BTreeMap::from([("zarr.json".to_owned(), Arc::new(array(codecs).into_bytes()))]);
+        let mut expected: Vec<u8> = Vec::new();
+        // The third row of chunks is absent.
+        for number in 0..SIDE / 8 {
+            let mut chunk: Vec<u8> = (0..8 * SIDE).map(|at| (at * 3 + number) as u8).collect();
+            expected.extend(chunk.iter().map(|byte| if number == 2 { 7 } else { *byte }));
+            if is_sharded {
+                (0..8 * SIDE as u64).for_each(|at| chunk.extend([at, 1].map(u64::to_le_bytes).concat()));
+            }
+            if number != 2 {
+                files.insert(format!("c/{number}/0"), Arc::new(chunk));
+            }
+        }
+        let format = FORMATS.into_iter().find(|format| format.name == "zarr" && !format.markers.is_empty()).unwrap();
+        let marker = files["zarr.json"].clone();
+        let counting = Arc::new(Counting(files, Mutex::default()));
+        let cache = Cache::new(64 << 20, Verify::Lazy);
+        let reader = ReadContext::new(marker, cache, 0);
+        let tree = format.open(&reader, Some(counting.clone())).unwrap();
+        counting.1.lock().unwrap().clear();
+        let node = tree.lookup(&reader, ROOT, "array.npy").unwrap().unwrap();
+        let view = tree.view(&reader, node).unwrap();
+        let whole = view.copy_at(&reader, 0, view.size()).unwrap();
+        assert_eq!(whole[whole.len() - expected.len()..], expected, "{codecs}");
+        let counts = counting.1.lock().unwrap();
+        assert_eq!(counts.len(), SIDE / 8, "{counts:?}");
+        // The first 1024 chunks, which are looked up together, end in the fourth shard.
+        let again = BTreeMap::from([("c/3/0".to_owned(), 2)]);
+        let expected = |name: &String| if is_sharded { again.get(name).copied().unwrap_or(1) } else { 1 };
+        assert!(counts.iter().all(|(name, count)| *count == expected(name)), "{codecs}: {counts:?}");
     }
 }

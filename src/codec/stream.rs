@@ -1,6 +1,6 @@
 //! Decodes blocks from the front, as far as is wanted. shardfs serves large blocks while they are decoded.
 
-use std::io::Read;
+use std::{cell::RefCell, io::Read};
 
 use zstd::zstd_safe::{self, DCtx, DParameter, InBuffer, OutBuffer};
 
@@ -33,6 +33,22 @@ struct Frames<R: Read> {
     to: usize,
     /// Whether it is between two frames.
     is_between: bool,
+}
+
+thread_local! {
+    /// A context of this thread. Making one takes longer than decoding a block of a few KiB.
+    static CONTEXT: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
+}
+
+/// Decodes consecutive zstd frames in one go. Returns the number of bytes.
+pub(super) fn decompress(out: &mut [u8], stored: &[u8]) -> zstd_safe::SafeResult {
+    CONTEXT.with_borrow_mut(|context| match context {
+        Some(context) => context.decompress(out, stored),
+        None => match DCtx::try_create() {
+            Some(made) => context.insert(made).decompress(out, stored),
+            None => zstd_safe::decompress(out, stored),
+        },
+    })
 }
 
 /// The number of a zstd error (`zstd_errors.h`); error codes are these numbers, negated.

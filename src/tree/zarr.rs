@@ -18,7 +18,7 @@ use self::{
     chunks::{Files, Stored},
     nodes::{Node, Nodes},
     refused::Refused,
-    store::Store,
+    store::{Folder, Store},
     texts::Texts,
 };
 use super::{
@@ -185,7 +185,7 @@ pub(super) fn open_folder(
     };
     // Opening files may reserve other memory.
     memory.hold();
-    open(Store::Folder(siblings), reader, memory)
+    open(Store::Folder(Folder::new(siblings)), reader, memory)
 }
 
 /// Returns the tree of an archive.

@@ -51,6 +51,23 @@ pub trait Chunks: Debug + Send + Sync {
     /// [`Fault`] if that cannot be found, or if a chunk is missing that should exist.
     fn chunk(&self, reader: &ReadContext, at: &[u64]) -> Result<Chunk, Fault>;
 
+    /// Calls `found` with the answers of [`Self::chunk`] for places that one read touches, in their order. A format that
+    /// finds many chunks by one index looks it up once for neighbours.
+    ///
+    /// # Errors
+    /// As [`Self::chunk`], and those of `found`.
+    fn chunks(
+        &self,
+        reader: &ReadContext,
+        places: &mut dyn Iterator<Item = &[u64]>,
+        found: &mut dyn FnMut(Chunk) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        for at in places {
+            found(self.chunk(reader, at)?)?;
+        }
+        Ok(())
+    }
+
     /// Returns how many chunks should be looked up at once, if each takes a request.
     fn at_once(&self) -> usize {
         1
@@ -224,9 +241,17 @@ impl Grid {
 
     /// Returns where a chunk is and the context that reads it; `None` for an absent one.
     fn locate(&self, reader: &ReadContext, at: &[u64]) -> Result<Option<(ReadContext, Block)>, Fault> {
-        // The place of a chunk has no numbers if the array has no axes.
-        let at = &at[..at.len().min(self.rank)];
-        let (reader, block) = match self.chunks.chunk(reader, at)? {
+        self.located(reader, self.chunks.chunk(reader, self.place(at))?)
+    }
+
+    /// Returns the place of a chunk as the format counts: without numbers if the array has no axes.
+    fn place<'a>(&self, at: &'a [u64]) -> &'a [u64] {
+        &at[..at.len().min(self.rank)]
+    }
+
+    /// Returns the block of a chunk and the context that reads it.
+    fn located(&self, reader: &ReadContext, chunk: Chunk) -> Result<Option<(ReadContext, Block)>, Fault> {
+        let (reader, block) = match chunk {
             Chunk::Absent => return Ok(None),
             Chunk::Stored(block) => (reader.clone(), block),
             Chunk::Elsewhere(source, block) => (reader.with_source(source), block),
@@ -307,10 +332,14 @@ impl Grid {
     fn locate_all(&self, reader: &ReadContext, visits: &mut [Visit<'_>]) -> Result<(), Fault> {
         let at_once = self.chunks.at_once().min(visits.len());
         if at_once < 2 || reader.wait() != Wait::Always {
-            return visits.iter_mut().try_for_each(|visit| {
-                visit.block = self.locate(reader, &visit.at)?;
+            let mut found = Vec::with_capacity(visits.len());
+            let mut places = visits.iter().map(|visit| self.place(&visit.at));
+            self.chunks.chunks(reader, &mut places, &mut |chunk| {
+                found.push(self.located(reader, chunk)?);
                 Ok(())
-            });
+            })?;
+            visits.iter_mut().zip(found).for_each(|(visit, block)| visit.block = block);
+            return Ok(());
         }
         let found: Vec<_> = visits.iter().map(|_| Mutex::new(None)).collect();
         parallel::for_each(at_once, visits.len(), |number| {
@@ -339,8 +368,15 @@ impl Grid {
     fn fill_elements(&self, reader: &ReadContext, elements: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let mut rest = out;
         let mut at = elements.start;
+        // Several slabs of small chunks at a time, because each time takes threads.
+        let slab_size = self.slab.saturating_mul(self.chunk_size).max(1);
+        let slabs = (BATCH as u64 / self.slab.max(1)).min(limits::PIECE as u64 / slab_size);
         while at < elements.end {
-            let end = self.slab_at(at).end.min(elements.end);
+            let mut end = self.slab_at(at).end;
+            for _ in 1..slabs {
+                end = if end < elements.end { self.slab_at(end).end } else { break };
+            }
+            let end = end.min(elements.end);
             let (here, after) = rest.split_at_mut(((end - at) * self.layout.element) as usize);
             self.fill_regions(reader, &regions(&self.layout.shape, at..end), here)?;
             (at, rest) = (end, after);

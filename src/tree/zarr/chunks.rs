@@ -18,7 +18,7 @@ use crate::{
         zarr::{Keys, Sharding, Written},
     },
     source::{Memory, Source},
-    tree::describe,
+    tree::{WorkingMemory, describe},
     view::{
         Fault, ReadContext,
         grid::{Chunk, Chunks, Layout},
@@ -99,6 +99,21 @@ impl Place {
         let codec = Chain::of(steps.cloned().chain(known).chain(written.iter().cloned()))?;
         Some(Block { offset, stored_size, size, codec, crc: None })
     }
+}
+
+/// A shard of the first level.
+struct Shard {
+    number: u64,
+    /// As [`Stored::index`] returns it.
+    index: Arc<Buffer>,
+    /// Where its file is.
+    place: Place,
+}
+
+/// Returns a number of the index of a shard.
+fn word(index: &[u8], at: usize) -> Option<u64> {
+    let word = index.get(8 * at..)?.first_chunk()?;
+    Some(u64::from_le_bytes(*word))
 }
 
 /// Returns the number of a place in a grid, in C order.
@@ -188,67 +203,98 @@ impl Stored {
 
     /// Returns where a chunk is; `None` for an absent one.
     pub(super) fn find(&self, reader: &ReadContext, at: &[u64]) -> Result<Option<Place>, Fault> {
+        self.find_beside(reader, at, &mut None)
+    }
+
+    /// Does the same as [`Self::find`]. `last` is the shard of the last chunk, and becomes the one of this chunk.
+    fn find_beside(&self, reader: &ReadContext, at: &[u64], last: &mut Option<Shard>) -> Result<Option<Place>, Fault> {
         let Some(first) = self.written.shards.first() else {
             return self.outer(reader, at);
         };
         let chunk = &self.written.chunk;
         let start: Vec<u64> = at.iter().zip(chunk).map(|(at, chunk)| at * chunk).collect();
-        let outer: Vec<u64> = start.iter().zip(&first.outer).map(|(start, outer)| start / outer.max(&1)).collect();
-        let mut range: Option<Range<u64>> = None;
-        for (level, sharding) in self.written.shards.iter().enumerate() {
-            let shard = start.iter().zip(&sharding.outer).map(|(start, outer)| start / outer.max(&1));
-            let number = linear(shard, counts(&self.shape, &sharding.outer));
-            let key = Key::new(reader.container, INDEX, self.number * LEVELS + level as u64, number);
-            let above = range.clone();
-            let index = describe::kept_as(reader, key, |memory| match &above {
-                Some(range) => match self.outer(reader, &outer)? {
-                    Some(place) => self.index(&place.reader(reader), sharding, range.clone(), memory),
-                    None => Ok(Buffer::from(Vec::new())),
-                },
-                None => match self.outer(reader, &outer)? {
-                    Some(place) => {
-                        self.check_whole(reader, &outer, &place)?;
-                        self.index(&place.reader(reader), sharding, place.range, memory)
-                    }
-                    None => Ok(Buffer::from(Vec::new())),
-                },
-            })?;
-            let word = |at: usize| index.get(8 * at..8 * at + 8).and_then(|word| word.try_into().ok());
-            let (Some(start_word), Some(end)) = (word(0), word(1)) else { return Ok(None) };
-            let (from, end) = (u64::from_le_bytes(start_word), u64::from_le_bytes(end));
-            let inside = start.iter().zip(sharding.outer.iter().zip(&sharding.inner));
-            let inside = inside.map(|(start, (outer, inner))| start % outer.max(&1) / inner.max(&1));
-            let number = linear(inside, sharding.counts()) as usize;
-            let numbers = word(2 + 2 * number).zip(word(3 + 2 * number));
-            let (offset, length) = numbers.ok_or_else(|| self.refused("the index of a shard is short"))?;
-            let (offset, length) = (u64::from_le_bytes(offset), u64::from_le_bytes(length));
-            if (offset, length) == (u64::MAX, u64::MAX) {
-                return Ok(None);
-            }
-            let size = sharding.index_size();
-            let (low, high) =
-                if sharding.is_in_front { (size, end - from) } else { (0, (end - from).saturating_sub(size)) };
-            let sound = offset.checked_add(length).filter(|end| offset >= low && *end <= high);
-            let Some(until) = sound else {
-                let reason = format!(
-                    "chunk {at:?} of {length} bytes at {offset} is not in its shard of {} bytes beside the index",
-                    end - from
-                );
-                return Err(self.refused(reason));
-            };
-            range = Some(from + offset..from + until);
-            if level == 0 {
-                // The end of the range is the size of the file, which reading it needs.
-                let number = linear(outer.iter().copied(), counts(&self.shape, &self.keys.chunk));
-                if self.files.store.zip().is_none() {
-                    self.sizes(reader, number).lock().insert(number, Some(end));
-                }
-            }
+        let number = self.shard_number(first, &start);
+        if last.as_ref().is_none_or(|shard| shard.number != number) {
+            *last = self.shard(reader, first, &start)?;
         }
-        let (Some(range), Some(place)) = (range, self.outer(reader, &outer)?) else { return Ok(None) };
-        let number = linear(outer.iter().copied(), counts(&self.shape, &self.keys.chunk));
-        let file = place.file.map(|file| self.shared(reader, number, file));
-        Ok(Some(Place { file, range, crc: None, written: place.written }))
+        let Some(shard) = last else { return Ok(None) };
+        let mut found = self.inner(first, &shard.index, at, &start)?;
+        for (level, sharding) in self.written.shards.iter().enumerate().skip(1) {
+            let Some(range) = found else { return Ok(None) };
+            let number = self.shard_number(sharding, &start);
+            let key = Key::new(reader.container, INDEX, self.number * LEVELS + level as u64, number);
+            let make =
+                |memory: &WorkingMemory<'_>| self.index(&shard.place.reader(reader), sharding, range.clone(), memory);
+            found = self.inner(sharding, &describe::kept_as(reader, key, make)?, at, &start)?;
+        }
+        let Place { file, written, .. } = &shard.place;
+        Ok(found.map(|range| Place { file: file.clone(), range, crc: None, written: written.clone() }))
+    }
+
+    /// Returns the number of the shard of a level that contains an element.
+    fn shard_number(&self, sharding: &Sharding, element: &[u64]) -> u64 {
+        let shard = element.iter().zip(&sharding.outer).map(|(at, outer)| at / outer.max(&1));
+        linear(shard, counts(&self.shape, &sharding.outer))
+    }
+
+    /// Returns the shard of the first level that contains an element; `None` for an absent one.
+    fn shard(&self, reader: &ReadContext, first: &Sharding, element: &[u64]) -> Result<Option<Shard>, Fault> {
+        let number = self.shard_number(first, element);
+        let outer: Vec<u64> = element.iter().zip(&first.outer).map(|(at, outer)| at / outer.max(&1)).collect();
+        let key = Key::new(reader.container, INDEX, self.number * LEVELS, number);
+        let mut found = None;
+        let index = describe::kept_as(reader, key, |memory| match self.outer(reader, &outer)? {
+            Some(place) => {
+                self.check_whole(reader, &outer, &place)?;
+                let index = self.index(&place.reader(reader), first, place.range.clone(), memory)?;
+                found = Some(place);
+                Ok(index)
+            }
+            None => Ok(Buffer::from(Vec::new())),
+        })?;
+        let Some(end) = word(&index, 1) else { return Ok(None) };
+        let file = linear(outer.iter().copied(), counts(&self.shape, &self.keys.chunk));
+        if self.files.store.zip().is_none() {
+            // The end of the range is the size of the file, which reading it needs.
+            self.sizes(reader, file).lock().insert(file, Some(end));
+        }
+        // Its file is open already if its index was read just now.
+        let found = found.map_or_else(|| self.outer(reader, &outer), |place| Ok(Some(place)))?;
+        let Some(mut place) = found else { return Ok(None) };
+        place.file = place.file.map(|opened| self.shared(reader, file, opened));
+        Ok(Some(Shard { number, index, place }))
+    }
+
+    /// Returns the range of the next smaller chunk that contains an element, by the index of a shard. `at` is the place
+    /// of the smallest one.
+    fn inner(
+        &self,
+        sharding: &Sharding,
+        index: &[u8],
+        at: &[u64],
+        element: &[u64],
+    ) -> Result<Option<Range<u64>>, Fault> {
+        let (Some(from), Some(end)) = (word(index, 0), word(index, 1)) else { return Ok(None) };
+        let inside = element.iter().zip(sharding.outer.iter().zip(&sharding.inner));
+        let inside = inside.map(|(at, (outer, inner))| at % outer.max(&1) / inner.max(&1));
+        let number = linear(inside, sharding.counts()) as usize;
+        let numbers = word(index, 2 + 2 * number).zip(word(index, 3 + 2 * number));
+        let (offset, length) = numbers.ok_or_else(|| self.refused("the index of a shard is short"))?;
+        if (offset, length) == (u64::MAX, u64::MAX) {
+            return Ok(None);
+        }
+        let size = sharding.index_size();
+        let (low, high) =
+            if sharding.is_in_front { (size, end - from) } else { (0, (end - from).saturating_sub(size)) };
+        let sound = offset.checked_add(length).filter(|end| offset >= low && *end <= high);
+        let Some(until) = sound else {
+            let reason = format!(
+                "chunk {at:?} of {length} bytes at {offset} is not in its shard of {} bytes beside the index",
+                end - from
+            );
+            return Err(self.refused(reason));
+        };
+        Ok(Some(from + offset..from + until))
     }
 
     /// Compares the checksum of a shard in an archive.
@@ -351,15 +397,35 @@ impl Stored {
     }
 }
 
-impl Chunks for Arc<Stored> {
-    fn chunk(&self, reader: &ReadContext, at: &[u64]) -> Result<Chunk, Fault> {
-        let Some(place) = self.find(reader, at)? else { return Ok(Chunk::Absent) };
+impl Stored {
+    /// Returns the chunk at a place that was found.
+    fn chunk_at(&self, place: Option<Place>) -> Result<Chunk, Fault> {
+        let Some(place) = place else { return Ok(Chunk::Absent) };
         let block =
             place.block(&self.codec, self.steps.iter(), self.size).ok_or_else(|| self.refused("too many codecs"))?;
         Ok(match place.file {
             Some(file) => Chunk::Elsewhere(file, block),
             None => Chunk::Stored(block),
         })
+    }
+}
+
+impl Chunks for Arc<Stored> {
+    fn chunk(&self, reader: &ReadContext, at: &[u64]) -> Result<Chunk, Fault> {
+        self.chunk_at(self.find(reader, at)?)
+    }
+
+    fn chunks(
+        &self,
+        reader: &ReadContext,
+        places: &mut dyn Iterator<Item = &[u64]>,
+        found: &mut dyn FnMut(Chunk) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut last = None;
+        for at in places {
+            found(self.chunk_at(self.find_beside(reader, at, &mut last)?)?)?;
+        }
+        Ok(())
     }
 
     fn at_once(&self) -> usize {

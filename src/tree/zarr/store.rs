@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::{Bound, ControlFlow, Range},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use super::MARKERS;
@@ -22,10 +25,29 @@ use crate::{
 /// Bytes of memory that a key takes in addition to its text.
 const KEY_MEMORY: u64 = 96;
 
+/// Most files that were opened to learn their sizes and stay open until they are read.
+const OPEN: usize = 64;
+
 /// A store.
 pub(super) enum Store {
-    Folder(Arc<dyn Siblings>),
+    Folder(Folder),
     Zip(Zip),
+}
+
+/// A folder with the files of a store.
+pub(super) struct Folder {
+    files: Arc<dyn Siblings>,
+    /// The number of files that are open until they are read.
+    open: Arc<AtomicUsize>,
+}
+
+/// Counts a file that is open until it is read.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 /// An archive, with its members by their keys.
@@ -53,20 +75,39 @@ impl Place {
     }
 }
 
-/// A file of the folder whose size is known. It is opened when it is first read.
-pub(super) struct Lazy {
+/// A file of the folder whose size is known. It is opened when it is first read, if it is not open already.
+struct Lazy {
     files: Arc<dyn Siblings>,
     path: Box<str>,
     len: u64,
     /// The open file, kept for further reads.
     opened: OnceLock<Arc<dyn Source>>,
+    _counted: Option<Counted>,
+}
+
+impl Folder {
+    pub(super) fn new(files: Arc<dyn Siblings>) -> Self {
+        Self { files, open: Arc::default() }
+    }
+
+    /// Returns a file whose size is known.
+    fn known(&self, path: &str, len: u64) -> Lazy {
+        Lazy { files: self.files.clone(), path: path.into(), len, opened: OnceLock::new(), _counted: None }
+    }
+
+    /// Returns a file that was opened just now. Of many, only some stay open.
+    fn opened(&self, path: &str, file: Arc<dyn Source>) -> Lazy {
+        let lazy = self.known(path, file.len());
+        let counted = Counted(self.open.clone());
+        if self.open.fetch_add(1, Relaxed) >= OPEN {
+            return lazy;
+        }
+        let _ = lazy.opened.set(file);
+        Lazy { _counted: Some(counted), ..lazy }
+    }
 }
 
 impl Lazy {
-    pub(super) fn new(files: Arc<dyn Siblings>, path: &str, len: u64) -> Arc<Self> {
-        Arc::new(Self { files, path: path.into(), len, opened: OnceLock::new() })
-    }
-
     fn open(&self) -> Result<Arc<dyn Source>, SourceError> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened.clone());
@@ -152,7 +193,7 @@ impl Store {
         /// Number of requests that a remote store answers about as fast as one.
         const FAR: usize = 64;
         match self {
-            Self::Folder(files) if files.opened_at_once() > 1 => FAR,
+            Self::Folder(folder) if folder.files.opened_at_once() > 1 => FAR,
             Self::Folder(_) | Self::Zip(_) => 1,
         }
     }
@@ -163,7 +204,7 @@ impl Store {
     /// [`BlockError`] if that cannot be known.
     pub(super) fn has(&self, key: &str) -> Result<bool, BlockError> {
         match self {
-            Self::Folder(files) => files.file(key).map(|file| file.is_some()),
+            Self::Folder(folder) => folder.files.file(key).map(|file| file.is_some()),
             Self::Zip(zip) => Ok(zip.keys.contains_key(key)),
         }
     }
@@ -186,8 +227,8 @@ impl Store {
             Ok(memory.reserve(size)?)
         };
         match self {
-            Self::Folder(files) => {
-                let Some(file) = files.file(key)? else { return Ok(None) };
+            Self::Folder(folder) => {
+                let Some(file) = folder.files.file(key)? else { return Ok(None) };
                 room(file.len())?;
                 Ok(Some(file.read(0..file.len())?))
             }
@@ -227,19 +268,19 @@ impl Store {
     /// [`Fault`] if they cannot be served.
     pub(super) fn place(&self, reader: &ReadContext, key: &str, size: Option<u64>) -> Result<Option<Place>, Fault> {
         match self {
-            Self::Folder(files) => {
-                let size = match size {
-                    Some(size) => size,
+            Self::Folder(folder) => {
+                let file = match size {
+                    Some(size) => folder.known(key, size),
                     None => {
                         reader.may_read()?;
-                        match files.file(key).map_err(|error| fault(error, key))? {
-                            Some(file) => file.len(),
+                        match folder.files.file(key).map_err(|error| fault(error, key))? {
+                            Some(file) => folder.opened(key, file),
                             None => return Ok(None),
                         }
                     }
                 };
-                let file: Arc<dyn Source> = Lazy::new(files.clone(), key, size);
-                Ok(Some(Place { file: Some(file), range: 0..size, written: Vec::new(), crc: None }))
+                let range = 0..file.len;
+                Ok(Some(Place { file: Some(Arc::new(file)), range, written: Vec::new(), crc: None }))
             }
             Self::Zip(zip) => {
                 let Some(number) = zip.keys.get(key) else { return Ok(None) };
@@ -265,9 +306,9 @@ impl Store {
     pub(super) fn names(&self, path: &str, memory: &dyn Memory) -> Result<Vec<String>, BlockError> {
         let mut names = Vec::new();
         match self {
-            Self::Folder(files) => {
+            Self::Folder(folder) => {
                 let mut failed = None;
-                files.names(path, &mut |name| {
+                folder.files.names(path, &mut |name| {
                     // Keys are UTF-8.
                     let Some(name) = name.to_str() else { return ControlFlow::Continue(()) };
                     match memory.reserve(KEY_MEMORY + name.len() as u64) {
@@ -320,7 +361,7 @@ impl Store {
     ) -> Result<(), Fault> {
         let above = if path.is_empty() { String::new() } else { format!("{path}/") };
         match self {
-            Self::Folder(files) => below(&**files, path, "", depth, each),
+            Self::Folder(folder) => below(&*folder.files, path, "", depth, each),
             Self::Zip(zip) => {
                 for (key, _) in zip.keys.range::<str, _>((Bound::Included(&*above), Bound::Unbounded)) {
                     let Some(key) = key.strip_prefix(&*above) else { break };
