@@ -590,8 +590,7 @@ impl ReadContext {
     pub(crate) fn fill_block(&self, block: &BlockRef, at: u64, out: &mut [u8]) -> Result<(), Fault> {
         block.check()?;
         if block.block.codec == Codec::None {
-            if at == 0
-                && let Some(read) = self.cache.read_checked(self.key(block), &block.block, &self.source, out, self.wait)
+            if let Some(read) = self.cache.read_checked(self.key(block), &block.block, &self.source, at, out, self.wait)
             {
                 return read.map_err(|error| block.fault(error));
             }

@@ -11,33 +11,49 @@ use crate::{
 };
 
 impl Cache {
-    /// Fills `out` with all of an uncompressed block and checks it, in one read; [`Cache::check`] and a copy take two.
-    /// `None` if `out` has another size or the verdict is known. Callers that wait for nothing also get `None` if the
-    /// block is large or not in memory.
+    /// Fills `out` with an uncompressed block from `at` on and checks it, in one read; [`Cache::check`] and a copy take
+    /// two. `None` if `out` is not almost all of the block, or the verdict is known. Callers that wait for nothing also
+    /// get `None` if the block is large or not in memory.
     pub(crate) fn read_checked(
         &self,
         key: Key,
         block: &Block,
         source: &Arc<dyn Source>,
+        at: u64,
         out: &mut [u8],
         wait: Wait,
     ) -> Option<Result<(), Arc<BlockError>>> {
-        let is_whole = block.codec == Codec::None && block.stored_size == block.size && block.size == out.len() as u64;
-        let range = 0..block.size;
+        let end = at.checked_add(out.len() as u64).filter(|end| *end <= block.size)?;
+        let rest = block.size - (end - at);
+        let is_most = rest <= QUICK.min(out.len() as u64 / 4);
+        let is_whole = block.codec == Codec::None && block.stored_size == block.size && is_most;
         let is_quick = wait == Wait::Always || block.size <= QUICK;
-        let is_due = is_whole && is_quick && self.needs_slot(block, &range) && self.check_size(block).is_ok();
+        let is_due = is_whole && is_quick && self.needs_slot(block, &(0..block.size)) && self.check_size(block).is_ok();
         let crc = block.crc.filter(|_| is_due && self.entries.find(&key).is_none())?;
         let no_wait = if wait == Wait::Always { wait } else { Wait::Never };
-        match source.read_at(block.offset, out, no_wait) {
+        // The checksum of all is that of what comes before, of `out`, and of what comes after.
+        let mut small = vec![0; rest as usize];
+        let (before, after) = small.split_at_mut(at as usize);
+        let mut read = source.read_at(block.offset + at, out, no_wait);
+        for (from, part) in [(0, &mut *before), (end, &mut *after)] {
+            if read.is_ok() && !part.is_empty() {
+                read = source.read_at(block.offset + from, part, no_wait);
+            }
+        }
+        match read {
             Ok(()) => {}
             Err(error) if wait == Wait::Always => return Some(Err(Arc::new(error.into()))),
             // What cannot be read, or is not there, is reported by a read that waits.
             Err(_) => return None,
         }
+        let sum = || {
+            let front = crc.kind.combine(crc.kind.of(before), crc.kind.of(out), out.len() as u64);
+            crc.kind.combine(front, crc.kind.of(after), after.len() as u64)
+        };
         let (slot, is_new) = self.acquire(key, None);
         if is_new {
             slot.set_room(self.budget.reserve_small(0));
-            self.finish(key, &slot, || compare(crc.value, crc.kind.of(out)).map(|()| block.size));
+            self.finish(key, &slot, || compare(crc.value, sum()).map(|()| block.size));
             if slot.failure().is_ok() {
                 self.note_checked(block, &**source);
             }

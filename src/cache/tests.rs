@@ -193,33 +193,45 @@ fn an_uncompressed_block_is_read_and_checked_in_one_pass() {
     let bad = Block { crc: Some(Crc::crc32c(7)), ..good.clone() };
     let cache = Cache::new(1 << 20, Verify::Lazy);
     let mut out = [0; 50];
-    // Only all of a block has a checksum, and only one that has none needs no look at it.
-    assert!(cache.read_checked(KEY, &good, &source, &mut out[..49], Wait::Never).is_none());
-    assert!(cache.read_checked(KEY, &Block { crc: None, ..good.clone() }, &source, &mut out, Wait::Always).is_none());
+    // Only almost all of a block, and only of one that has a checksum.
+    for (at, length) in [(0, 39), (11, 39), (5, 30), (0, 0), (1, 50), (u64::MAX, 2)] {
+        assert!(cache.read_checked(KEY, &good, &source, at, &mut out[..length], Wait::Never).is_none());
+    }
+    assert!(
+        cache.read_checked(KEY, &Block { crc: None, ..good.clone() }, &source, 0, &mut out, Wait::Always).is_none()
+    );
     assert!(!cache.is_decoded(KEY));
-    cache.read_checked(KEY, &good, &source, &mut out, Wait::Never).unwrap().unwrap();
+    cache.read_checked(KEY, &good, &source, 0, &mut out, Wait::Never).unwrap().unwrap();
     assert!(cache.is_decoded(KEY) && out.iter().copied().eq(10..60));
-    assert!(cache.read_checked(KEY, &good, &source, &mut out, Wait::Never).is_none(), "the verdict is known");
-    let failed = cache.read_checked(key(1), &bad, &source, &mut out, Wait::Always).unwrap().unwrap_err();
+    assert!(cache.read_checked(KEY, &good, &source, 0, &mut out, Wait::Never).is_none(), "the verdict is known");
+    for (number, (at, length)) in [(10, 40), (0, 40), (3, 45), (4, 46)].into_iter().enumerate() {
+        for (block, is_good) in [(&good, true), (&bad, false)] {
+            let key = key(10 + 2 * number as u32 + u32::from(is_good));
+            let read = cache.read_checked(key, block, &source, at, &mut out[..length], Wait::Always).unwrap();
+            assert_eq!(read.is_ok(), is_good, "{at} {length}");
+            assert!(out[..length].iter().copied().eq(10 + at as u8..10 + at as u8 + length as u8));
+        }
+    }
+    let failed = cache.read_checked(key(1), &bad, &source, 0, &mut out, Wait::Always).unwrap().unwrap_err();
     assert!(matches!(*failed, BlockError::Checksum { stored: 7, .. }));
     // The verdict holds for readers that wait.
     assert!(matches!(
         *cache.check(key(1), &bad, &source, &(0..1), Wait::Always).unwrap_err(),
         BlockError::Checksum { .. }
     ));
-    assert_eq!(cache.usage().1, 2 * OVERHEAD);
+    assert_eq!(cache.usage().1, 10 * OVERHEAD);
     let (_, far, _) = zstd_block(&[5; 5000]);
-    assert!(cache.read_checked(key(2), &Block { offset: 0, ..good.clone() }, &far, &mut out, Wait::Never).is_none());
+    assert!(cache.read_checked(key(2), &Block { offset: 0, ..good.clone() }, &far, 0, &mut out, Wait::Never).is_none());
     // One that is larger than what is read on the spot, and bytes that cannot be read.
     let size = limits::QUICK + 1;
     let source: Arc<dyn Source> = Arc::new(vec![3u8; size as usize]);
     let crc = Some(Crc::crc32c(crc32c::crc32c(&vec![3; size as usize])));
     let large = Block { offset: 0, stored_size: size, size, codec: Codec::None, crc };
     let mut out = vec![0; size as usize];
-    assert!(cache.read_checked(key(3), &large, &source, &mut out, Wait::Never).is_none());
-    cache.read_checked(key(3), &large, &source, &mut out, Wait::Always).unwrap().unwrap();
+    assert!(cache.read_checked(key(3), &large, &source, 0, &mut out, Wait::Never).is_none());
+    cache.read_checked(key(3), &large, &source, 0, &mut out, Wait::Always).unwrap().unwrap();
     assert!(out.iter().all(|byte| *byte == 3) && cache.is_decoded(key(3)));
-    let gone = cache.read_checked(key(4), &Block { offset: 1, ..large }, &source, &mut out, Wait::Always);
+    let gone = cache.read_checked(key(4), &Block { offset: 1, ..large }, &source, 0, &mut out, Wait::Always);
     assert!(matches!(*gone.unwrap().unwrap_err(), BlockError::Source(_)) && !cache.is_decoded(key(4)));
 }
 
