@@ -12,10 +12,9 @@ use shardfs::Leased;
 
 use crate::error::guarded;
 
-/// Smallest memory in bytes that is a map of its own, which the system gets back at once.
-const LARGE: usize = 256 << 10;
-/// Smallest memory in bytes for which large pages are asked for.
-const LARGE_PAGES: usize = 4 << 20;
+/// Smallest memory in bytes that is a map of its own, with large pages, which the system gets back at once. For a new map
+/// each small page costs a fault: reading 256 KiB into one took ten times as long as into memory that was used before.
+const LARGE: usize = 4 << 20;
 
 /// Bytes that are filled once. Then the arrays that view them own them.
 pub(crate) enum Bytes {
@@ -35,10 +34,8 @@ impl Bytes {
         if length >= LARGE
             && let Ok(map) = MmapMut::map_anon(length)
         {
-            if length >= LARGE_PAGES {
-                // Only a hint: without large pages it is slower.
-                let _ = map.advise(Advice::HugePage);
-            }
+            // Only a hint: without large pages it is slower.
+            let _ = map.advise(Advice::HugePage);
             return Ok(Self::Map(map));
         }
         let mut bytes = Vec::new();

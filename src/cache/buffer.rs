@@ -39,8 +39,13 @@ impl Buffer {
     /// # Errors
     /// `ENOMEM`.
     pub fn zeroed(size: usize) -> io::Result<Self> {
+        let mut options = MmapOptions::new();
+        if size < LARGE_PAGES {
+            // All of it is filled. The kernel gives all small pages at once in two thirds of the time of faults.
+            options.populate();
+        }
         if size >= LARGE
-            && let Ok(map) = MmapMut::map_anon(size)
+            && let Ok(map) = options.len(size).map_anon()
         {
             if size >= LARGE_PAGES {
                 // Only a hint: without large pages it is slower.
