@@ -75,6 +75,7 @@ use node::Node;
 use opened::Opened;
 use opener::Opener;
 use problems::Problems;
+use slow::{Latencies, Operation};
 use source_files::SourceFiles;
 use source_tree::{SourceEntry, SourceTree};
 
@@ -262,6 +263,7 @@ pub struct Vfs {
     invalidations: Arc<Invalidations>,
     /// Counters of requests; the adapter counts what it gets.
     pub requests: Requests,
+    latencies: Latencies,
     started: Instant,
     serving: OnceLock<Serving>,
     control: Control,
@@ -325,6 +327,7 @@ impl Vfs {
             inodes: Inodes::new(key),
             invalidations,
             requests: Requests::default(),
+            latencies: Latencies::default(),
             started: Instant::now(),
             serving: OnceLock::new(),
             control: Control::default(),
@@ -639,7 +642,7 @@ impl Vfs {
     pub fn lookup_with(&self, parent: u64, name: &OsStr, wait: Wait) -> Result<Option<Attr>, Error> {
         #[cfg(test)]
         assert!(name != TEST_PANIC, "this name is for tests of panics");
-        let _timer = self.time_operation("lookup", parent, Some(name));
+        let _timer = self.time_operation(Operation::Lookup, parent, Some(name));
         if name.len() > names::NAME_MAX {
             return Err(Error::name_too_long(self.place(&self.node_with(parent, wait)?)));
         }

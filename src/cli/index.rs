@@ -46,7 +46,7 @@ use table::Index;
 Exit codes: 0 success, 1 something could not be read (the index has the rest) or INDEX could not be written, 2 a wrong
 command line. Damaged containers are rows of the index and no failure.")]
 pub(super) struct Arguments {
-    /// A folder of containers, or one container
+    /// A folder of containers, one container, or a URL
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
 

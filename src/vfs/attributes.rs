@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Error, Node, Options, Vfs, container_id::ContainerId, control, opened::Opened, source_tree::SourceEntry};
+use super::{
+    Error, Node, Options, Vfs, container_id::ContainerId, control, opened::Opened, slow::Operation,
+    source_tree::SourceEntry,
+};
 use crate::{
     source::Wait,
     store::Stat,
@@ -66,7 +69,7 @@ impl Vfs {
     /// # Errors
     /// As [`Self::attr`], and one of which [`Error::is_would_block`] is true.
     pub fn attr_with(&self, ino: u64, wait: Wait) -> Result<Attr, Error> {
-        let _timer = self.time_operation("stat", ino, None);
+        let _timer = self.time_operation(Operation::Stat, ino, None);
         self.attr_of(&self.node_with(ino, wait)?, wait)
     }
 

@@ -143,6 +143,7 @@ fn stats(vfs: &Vfs) -> Value {
             "readlink": count(&requests.readlink),
             "statfs": count(&requests.statfs),
         },
+        "latencies": vfs.latencies.json(),
         "bytes_read": count(&requests.bytes_read),
         "nodes_held": vfs.inodes.count(),
         "containers_open": vfs.containers.count(),

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, ops::ControlFlow, path::Path, sync::Arc};
 
-use super::{Attr, Error, FileKind, Node, Vfs, control};
+use super::{Attr, Error, FileKind, Node, Vfs, control, slow::Operation};
 use crate::{
     source::Wait,
     store::{FileId, FilePath},
@@ -54,7 +54,7 @@ impl Vfs {
         wait: Wait,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let _timer = self.time_operation("list", ino, None);
+        let _timer = self.time_operation(Operation::List, ino, None);
         let node = self.node_with(ino, wait)?;
         let dots = if from < 2 { vec![(1, ".", ino), (2, "..", self.parent(ino, &node, wait)?)] } else { Vec::new() };
         let mut dots = dots.into_iter().skip(from as usize);

@@ -5,8 +5,12 @@ use std::fmt::Write;
 use serde_json::{Map, Value};
 
 /// Numbers that go up and down. All others only grow, until the process ends.
-const GAUGES: [&str; 14] = [
+const GAUGES: [&str; 18] = [
     "uptime_seconds",
+    "latencies_lookup_slowest_seconds",
+    "latencies_stat_slowest_seconds",
+    "latencies_list_slowest_seconds",
+    "latencies_read_slowest_seconds",
     "nodes_held",
     "containers_open",
     "folders_watched",

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Error, Node, Vfs};
+use super::{Error, Node, Vfs, slow::Operation};
 use crate::{
     source::{Leased, Wait},
     view::Bytes,
@@ -22,7 +22,7 @@ impl Vfs {
     /// # Errors
     /// As [`Self::read`], and one of which [`Error::is_would_block`] is true.
     pub fn read_with(&self, ino: u64, offset: u64, length: u64, wait: Wait) -> Result<Bytes, Error> {
-        let _timer = self.time_operation("read", ino, None);
+        let _timer = self.time_operation(Operation::Read, ino, None);
         let node = self.node_with(ino, wait)?;
         let bytes = match &node {
             Node::SourceFile(..) if wait == Wait::Never => return Err(Error::would_block(Wait::Disk)),

@@ -383,7 +383,10 @@ def test_status_files(fixtures_mount):
     assert {"stats.json", "problems.jsonl", "config.json", "metrics.prom"} <= set(os.listdir(status))
     metrics = dict(line.rsplit(" ", 1) for line in (status / "metrics.prom").read_text().splitlines() if line[0] != "#")
     assert int(metrics['shardfs_requests_total{kind="lookup"}']) > 0 and float(metrics["shardfs_uptime_seconds"]) > 0
-    assert isinstance(json.loads((status / "stats.json").read_text()), dict)
+    latencies = json.loads((status / "stats.json").read_text())["latencies"]
+    assert set(latencies) == {"lookup", "stat", "list", "read"}
+    assert all(0 <= took["slowest_seconds"] <= took["seconds"] for took in latencies.values())
+    assert latencies["lookup"]["slowest_seconds"] > 0
     assert isinstance(json.loads((status / "config.json").read_text()), dict)
     for line in (status / "problems.jsonl").read_text().splitlines():
         json.loads(line)
