@@ -143,12 +143,8 @@ fn join_bits([a, b, c, d, e, f, g, h]: [&[u8]; 8], out: [&mut [u8]; 8]) {
     exchange::<4, 0x0f>([b, f], [p, t]);
     exchange::<4, 0x0f>([c, g], [q, u]);
     exchange::<4, 0x0f>([d, h], [r, v]);
-    for [low, high] in [[&mut *o, &mut *q], [&mut *p, &mut *r], [&mut *s, &mut *u], [&mut *t, &mut *v]] {
-        exchange_in_place::<2, 0x33>(low, high);
-    }
-    for [low, high] in [[o, p], [q, r], [s, t], [u, v]] {
-        exchange_in_place::<1, 0x55>(low, high);
-    }
+    finish(o, p, q, r);
+    finish(s, t, u, v);
 }
 
 /// Exchanges the bits of each byte of `low` that stand `DISTANCE` above the mask with the masked ones of `high`.
@@ -165,16 +161,24 @@ fn exchange<const DISTANCE: u32, const MASK: u8>([low, high]: [&[u8]; 2], [low_o
     }
 }
 
-/// As [`exchange`].
-fn exchange_in_place<const DISTANCE: u32, const MASK: u8>(low: &mut [u8], high: &mut [u8]) {
-    let ((low, low_end), (high, high_end)) = (low.as_chunks_mut::<8>(), high.as_chunks_mut::<8>());
-    for (low, high) in low.iter_mut().zip(high) {
-        (*low, *high) = exchanged::<DISTANCE, MASK>(*low, *high);
+/// Exchanges pairs of bits and then bits of four runs, in place.
+fn finish(a: &mut [u8], b: &mut [u8], c: &mut [u8], d: &mut [u8]) {
+    let ((a, a_end), (b, b_end)) = (a.as_chunks_mut::<8>(), b.as_chunks_mut::<8>());
+    let ((c, c_end), (d, d_end)) = (c.as_chunks_mut::<8>(), d.as_chunks_mut::<8>());
+    for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
+        [*a, *b, *c, *d] = finished([*a, *b, *c, *d]);
     }
-    for (low, high) in low_end.iter_mut().zip(high_end) {
-        let (left, right) = exchanged::<DISTANCE, MASK>([*low; 8], [*high; 8]);
-        (*low, *high) = (left[0], right[0]);
+    for (((a, b), c), d) in a_end.iter_mut().zip(b_end).zip(c_end).zip(d_end) {
+        [[*a, ..], [*b, ..], [*c, ..], [*d, ..]] = finished([[*a; 8], [*b; 8], [*c; 8], [*d; 8]]);
     }
+}
+
+fn finished([a, b, c, d]: [[u8; 8]; 4]) -> [[u8; 8]; 4] {
+    let (a, c) = exchanged::<2, 0x33>(a, c);
+    let (b, d) = exchanged::<2, 0x33>(b, d);
+    let (a, b) = exchanged::<1, 0x55>(a, b);
+    let (c, d) = exchanged::<1, 0x55>(c, d);
+    [a, b, c, d]
 }
 
 /// Eight bytes at a time, because processors shift no single bytes. No bit that is kept comes from the next byte.
