@@ -4,6 +4,7 @@
 
 mod bits;
 mod blosc;
+mod blosc2;
 mod chain;
 mod checksum;
 mod crc;

@@ -132,9 +132,7 @@ fn fill_special(head: &Head, stored: &[u8], out: &mut [u8]) -> Result<bool, Deco
     let element: &[u8] = match (head.special, head.width) {
         (Special::None, _) => return Ok(false),
         (Special::Zeros, _) => &[0],
-        (Special::Nan, 4) => &f32::NAN.to_le_bytes(),
-        (Special::Nan, 8) => &f64::NAN.to_le_bytes(),
-        (Special::Nan, width) => return Err(bad(format!("elements of {width} bytes that are no numbers"))),
+        (Special::Nan, width) => return fill_nan(width, out).map(|()| true),
         (Special::Value, width) => {
             let value = stored.get(head.head..).and_then(|value| value.get(..width));
             value.filter(|value| !value.is_empty()).ok_or_else(|| bad("it ends in its value"))?
@@ -144,6 +142,17 @@ fn fill_special(head: &Head, stored: &[u8], out: &mut [u8]) -> Result<bool, Deco
         place.copy_from_slice(&element[..place.len()]);
     }
     Ok(true)
+}
+
+/// Fills `out` with floats of 4 or 8 bytes that are no number.
+pub(super) fn fill_nan(width: usize, out: &mut [u8]) -> Result<(), DecodeError> {
+    let element: &[u8] = match width {
+        4 => &f32::NAN.to_le_bytes(),
+        8 => &f64::NAN.to_le_bytes(),
+        width => return Err(bad(format!("elements of {width} bytes that are no numbers"))),
+    };
+    out.chunks_mut(width).for_each(|place| place.copy_from_slice(&element[..place.len()]));
+    Ok(())
 }
 
 /// Undoes the difference of a block to the first one, which is `first` and decoded; `None` for the first one itself.
@@ -187,52 +196,110 @@ pub(super) fn decode_front(stored: &[u8], size: u64, out: &mut [u8]) -> Result<(
     if head.size as u64 != size || out.len() > head.size {
         return Err(DecodeError::Size { got: head.size as u64, size });
     }
-    let stored = &stored[..head.stored];
-    if fill_special(&head, stored, out)? {
+    if fill_special(&head, stored, out)? || out.is_empty() {
         return Ok(());
     }
-    if head.flags & COPIED != 0 {
-        let bytes = stored.get(head.head..).and_then(|bytes| bytes.get(..head.size));
-        let bytes = bytes.ok_or_else(|| bad("it ends early"))?;
-        out.copy_from_slice(&bytes[..out.len()]);
-        return Ok(());
-    }
-    if out.is_empty() {
-        return Ok(());
-    }
-    if head.block == 0 || head.width == 0 {
-        return Err(bad("blocks or elements have no bytes"));
-    }
-    let blocks = head.size.div_ceil(head.block);
-    let first =
-        blocks.checked_mul(4).and_then(|size| size.checked_add(head.head)).filter(|first| *first <= stored.len());
-    let first = first.ok_or_else(|| bad("it ends in the offsets of its blocks"))?;
-    let largest = head.block.min(head.size) as u64;
-    // Checked before memory is taken for a whole block when only a part is wanted.
-    let most = Filter::Blosc.max_size(stored.len() as u64);
-    if largest > most {
-        return Err(DecodeError::Impossible { codec: "blosc", stored: stored.len() as u64, size: largest });
-    }
-    let mut shuffled = if head.steps.iter().any(|step| *step != Step::Delta) { memory(largest)? } else { Vec::new() };
-    let mut whole = Vec::new();
+    let mut blocks = Blocks::new(head, stored)?;
+    let (block, size) = (blocks.head.block, blocks.head.size);
     let mut reference: Option<&[u8]> = None;
-    for (number, wanted) in out.chunks_mut(head.block).enumerate() {
+    for (number, wanted) in out.chunks_mut(block).enumerate() {
         // The last one may be wanted in part.
-        let length = head.block.min(head.size - number * head.block);
+        let length = block.min(size - number * block);
         if wanted.len() < length {
-            whole = memory(length as u64)?;
+            let mut whole = memory(length as u64)?;
+            blocks.decode(number, reference, &mut whole)?;
+            wanted.copy_from_slice(&whole[..wanted.len()]);
+        } else {
+            blocks.decode(number, reference, wanted)?;
         }
-        let is_part = wanted.len() < length;
-        let out = if is_part { &mut *whole } else { &mut *wanted };
-        let at = little(stored, head.head + 4 * number).filter(|at| *at >= first);
-        let from = at.and_then(|at| stored.get(at..)).ok_or_else(|| bad("a block stands outside"))?;
+        if number == 0 {
+            reference = Some(wanted);
+        }
+    }
+    Ok(())
+}
+
+/// The blocks of a buffer whose elements are stored.
+pub(super) struct Blocks<'a> {
+    head: Head,
+    stored: &'a [u8],
+    /// The place of the first block.
+    first: usize,
+    shuffled: Vec<u8>,
+}
+
+impl<'a> Blocks<'a> {
+    /// Returns the blocks of a buffer, each of this many bytes, and all of them of as many; `None` if no elements are
+    /// stored, and `out` was filled with what they are. Takes memory for a block.
+    pub(super) fn open(
+        stored: &'a [u8],
+        (block, size): (u64, u64),
+        out: &mut [u8],
+    ) -> Result<Option<Self>, DecodeError> {
+        let head = Head::parse(stored)?;
+        if head.block as u64 != block || head.size as u64 != size {
+            return Err(bad(format!(
+                "blocks of {} bytes and {} in all are not those of its array",
+                head.block, head.size
+            )));
+        }
+        if fill_special(&head, stored, out)? || out.is_empty() {
+            return Ok(None);
+        }
+        Self::new(head, stored).map(Some)
+    }
+
+    fn new(head: Head, stored: &'a [u8]) -> Result<Self, DecodeError> {
+        let stored = &stored[..head.stored];
+        if head.block == 0 || head.width == 0 {
+            return Err(bad("blocks or elements have no bytes"));
+        }
+        let is_copied = head.flags & COPIED != 0;
+        let blocks = head.size.div_ceil(head.block);
+        let table = if is_copied { Some(head.size) } else { blocks.checked_mul(4) };
+        let first = table.and_then(|size| size.checked_add(head.head)).filter(|first| *first <= stored.len());
+        let first = first
+            .ok_or_else(|| bad(if is_copied { "it ends early" } else { "it ends in the offsets of its blocks" }))?;
+        let largest = head.block.min(head.size) as u64;
+        // Checked before memory is taken for a whole block when only a part is wanted.
+        let most = Filter::Blosc.max_size(stored.len() as u64);
+        if largest > most {
+            return Err(DecodeError::Impossible { codec: "blosc", stored: stored.len() as u64, size: largest });
+        }
+        let is_shuffled = !is_copied && head.steps.iter().any(|step| *step != Step::Delta);
+        let shuffled = if is_shuffled { memory(largest)? } else { Vec::new() };
+        Ok(Self { head, stored, first, shuffled })
+    }
+
+    /// Returns whether blocks are decoded with the help of the first one.
+    pub(super) fn have_reference(&self) -> bool {
+        self.head.flags & COPIED == 0 && self.head.steps.contains(&Step::Delta)
+    }
+
+    /// Decodes a whole block. All but the first one need that one as their reference.
+    pub(super) fn decode(
+        &mut self,
+        number: usize,
+        reference: Option<&[u8]>,
+        out: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        let Self { head, stored, first, shuffled } = self;
+        let outside = || bad("a block stands outside");
+        if head.flags & COPIED != 0 {
+            let at = number.checked_mul(head.block).and_then(|at| at.checked_add(head.head));
+            let bytes = at.and_then(|at| stored.get(at..)).and_then(|bytes| bytes.get(..out.len()));
+            out.copy_from_slice(bytes.ok_or_else(outside)?);
+            return Ok(());
+        }
+        let at = little(stored, head.head + 4 * number).filter(|at| *at >= *first);
+        let from = at.and_then(|at| stored.get(at..)).ok_or_else(outside)?;
         // Before version 3, the library did not shuffle bits of a block whose number of elements is not a multiple of 8.
         let is_whole = head.version > 2 || (out.len() / head.width).is_multiple_of(8);
         let mut steps = head.steps.iter().filter(|step| **step != Step::BitShuffle || is_whole).peekable();
         if steps.peek().is_none_or(|step| **step == Step::Delta) {
-            decode_block(&head, from, out)?;
+            decode_block(head, from, out)?;
         } else {
-            decode_block(&head, from, &mut shuffled[..out.len()])?;
+            decode_block(head, from, &mut shuffled[..out.len()])?;
         }
         for (number, step) in steps.enumerate() {
             if *step == Step::Delta {
@@ -248,14 +315,8 @@ pub(super) fn decode_front(stored: &[u8], size: u64, out: &mut [u8]) -> Result<(
                 _ => shuffle::unshuffle(head.width, shuffled, out),
             }
         }
-        if is_part {
-            wanted.copy_from_slice(&whole[..wanted.len()]);
-        }
-        if number == 0 {
-            reference = Some(wanted);
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Decodes the streams of a block.

@@ -6,8 +6,8 @@ use bzip2::bufread::{BzDecoder, MultiBzDecoder};
 use flate2::bufread::{DeflateDecoder, GzDecoder, ZlibDecoder};
 
 use super::{
-    ChecksumKind, Codec, CrcKind, DecodeError, Delta, Nbit, ScaleOffset, Scaled, Szip, blosc, chain::Size, lz77,
-    memory, shuffle, to_usize,
+    ChecksumKind, Codec, CrcKind, DecodeError, Delta, Nbit, ScaleOffset, Scaled, Szip, blosc, blosc2, chain::Size,
+    lz77, memory, shuffle, to_usize,
 };
 
 /// A step of a chain: bytes to bytes.
@@ -45,6 +45,8 @@ pub enum Filter {
     Blosc,
     /// The first bytes of a Blosc 1 buffer, or of a chunk of Blosc 2, that decodes to this size.
     BloscFront(u64),
+    /// HDF5's filter 32026: a frame of Blosc 2 with one chunk, or a chunk.
+    Blosc2,
     /// Byte shuffle of elements of this many bytes: first the first byte of every element, then the second, and so on.
     Shuffle(u32),
     /// Bit shuffle: first the lowest bit of every element, then the next, and so on.
@@ -113,6 +115,7 @@ impl Filter {
             Self::Lzf => "lzf",
             Self::Snappy => "snappy",
             Self::Blosc | Self::BloscFront(_) => "blosc",
+            Self::Blosc2 => "blosc2",
             Self::Shuffle(_) => "shuffle",
             Self::Bitshuffle(_) => "bitshuffle",
             Self::Delta(_) => "delta",
@@ -162,7 +165,7 @@ impl Filter {
             // A match of 64 bytes takes 3.
             Self::Snappy => times(22),
             // A chunk of Blosc 2 whose elements are all equal has 32 bytes.
-            Self::Blosc | Self::BloscFront(_) => times(1 << 21),
+            Self::Blosc | Self::BloscFront(_) | Self::Blosc2 => times(1 << 21),
             // zstd is the codec that expands most.
             Self::Bitshuffle(Bitshuffle { compressed: Some(_), .. }) => times(1 << 15),
             Self::Shuffle(_) | Self::Bitshuffle(_) => stored,
@@ -191,6 +194,8 @@ impl Filter {
             // Two blocks of up to 4 MiB, and what matches of the next ones may reach.
             Self::Lz4Frame => 9 << 20,
             Self::Blosc | Self::Bitshuffle(Bitshuffle { compressed: Some(_), .. }) => size.saturating_add(CONTEXT),
+            // Three blocks, which may be as large as the chunk.
+            Self::Blosc2 => size.saturating_mul(3).saturating_add(CONTEXT),
             // Two blocks, which may be as large as the buffer.
             Self::BloscFront(whole) => whole.saturating_mul(2).saturating_add(CONTEXT),
             _ => CONTEXT,
@@ -223,6 +228,7 @@ impl Filter {
                 self.exact(got as u64, size)
             }
             Self::Blosc => blosc::decode_into(stored, out),
+            Self::Blosc2 => blosc2::decode_into(stored, out),
             Self::BloscFront(whole) => blosc::decode_front(stored, *whole, out),
             Self::Shuffle(width) => {
                 self.exact(stored.len() as u64, size)?;
@@ -268,6 +274,7 @@ impl Filter {
             },
             Self::Snappy => snap::raw::decompress_len(stored).map_err(|error| self.corrupt(error))? as u64,
             Self::Blosc => blosc::size(stored)?,
+            Self::Blosc2 => blosc2::size(stored)?,
             Self::BloscFront(_) => most,
             Self::Lz4 | Self::Lzf => return Err(self.corrupt("it does not say how many bytes it decodes to")),
             Self::Deflate => return self.read_up_to(DeflateDecoder::new(stored), most),

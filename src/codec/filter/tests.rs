@@ -47,6 +47,7 @@ fn filter(text: &str) -> Filter {
         "nbit" => Filter::Nbit(Arc::new(Nbit::new(&numbers(parts[1])).unwrap())),
         "scaleoffset" => Filter::ScaleOffset(ScaleOffset::new(&numbers(parts[1])).unwrap()),
         "blosc" => Filter::Blosc,
+        "blosc2" => Filter::Blosc2,
         "lz4" => Filter::Lz4Sized,
         "lz4_blocks" => Filter::Lz4Blocks,
         "lz4_frame" => Filter::Lz4Frame,
@@ -175,7 +176,9 @@ fn sizes_that_no_filter_makes_take_no_memory() {
     }
     // Sizes in headers are trusted no more than the stated size.
     let huge = [&u64::MAX.to_be_bytes()[..], &u32::MAX.to_be_bytes(), &[0; 40]].concat();
-    for filter in [Filter::Lz4Blocks, filter("bitshuffle:4:0:lz4"), filter("bitshuffle:4:0:zstd"), Filter::Blosc] {
+    for filter in
+        [Filter::Lz4Blocks, filter("bitshuffle:4:0:lz4"), filter("bitshuffle:4:0:zstd"), Filter::Blosc, Filter::Blosc2]
+    {
         let Codec::Chain(chain) = Chain::of([filter]).unwrap() else { panic!("a chain") };
         assert!(chain.decode_up_to(&huge, 1 << 20, true).is_err());
         assert!(chain.decode_into(&huge, &mut [0; 1000], true).is_err());

@@ -130,6 +130,7 @@ impl Step {
                 },
             }),
             32_015 => Filter::Zstd,
+            32_026 => Filter::Blosc2,
             _ => return Err(format!("the filter {} is not supported", self.name())),
         }))
     }

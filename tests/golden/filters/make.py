@@ -292,6 +292,31 @@ def of_blosc2():
         chunk("special", name, schunk.get_chunk(0))
 
 
+def of_frames():
+    """Chunks that HDF5's filter 32026 stores: a frame of Blosc 2 for each, with arrays of several axes in blocks."""
+    shapes = {"i4": [(700,), (28, 25), (10, 10, 7)], "f8": [(15, 20), (3, 4, 5, 5)], "u2": [(7, 11, 13)], "bytes": [(1, 1040)],
+              "noise": [(27, 37)], "zeros": [(2250,), (45, 50)], "nan": [(50, 60)], "seven": [(3000,), (3, 10, 100)]}
+    kinds = {"i4": "<i4", "f8": "<f8", "u2": "<u2", "bytes": "u1", "noise": "u1", "zeros": "<i4", "nan": "<f4", "seven": "<i8"}
+    with tempfile.TemporaryDirectory() as folder:
+        for data, all_shapes in shapes.items():
+            for shape in all_shapes:
+                array = np.frombuffer(DATA[data][:np.prod(shape) * np.dtype(kinds[data]).itemsize], kinds[data]).reshape(shape)
+                if data == "bytes":
+                    DATA["bytes_2"] = array.tobytes()
+                # All codecs but snappy, which the filter does not have; all filters. 0 is the library's own choice of a block.
+                ways = [(codec, 1, 0) for codec in (0, 1, 2, 4, 5)] + [(5, shuffle, 512) for shuffle in (0, 1, 2, 3)]
+                for codec, shuffle, block in ways:
+                    with h5py.File(Path(folder) / "a.h5", "w") as file:
+                        options = (0, block, 0, 0, 5, shuffle, codec)
+                        dataset = file.create_dataset("a", data=array, chunks=shape, compression=32026, compression_opts=options)
+                        file.flush()
+                        mask, stored = dataset.id.read_direct_chunk((0,) * len(shape))
+                        assert dataset[()].tobytes() == array.tobytes() and mask == 0
+                    name = f"frame_{codec}_{shuffle}_{block}_{'x'.join(map(str, shape))}_{data}"
+                    keep(name, "bytes_2" if data == "bytes" else data, "blosc2", stored)
+
+
+
 of_numcodecs()
 of_others()
 of_all_hdf5()
@@ -299,6 +324,7 @@ of_szip()
 of_nbit()
 of_scale_offset()
 of_blosc2()
+of_frames()
 for name, raw in DATA.items():
     keep(name, "raw", "raw", raw)
 (HERE / "vectors.bin").write_bytes(BYTES)

@@ -243,6 +243,10 @@ def filters(file, quick):
         "bitshuffle_zstd": hdf5plugin.Bitshuffle(cname="zstd"), "bitshuffle_small": hdf5plugin.Bitshuffle(nelems=64),
         **{f"blosc_{name}_{shuffle}": hdf5plugin.Blosc(cname=name, shuffle=shuffle)
            for name in ["blosclz", "lz4", "lz4hc", "zlib", "zstd"] for shuffle in [0, 1, 2]},
+        # Without and with a size of blocks, which hdf5plugin leaves to the library.
+        **{f"blosc2_{name}_{filters}": hdf5plugin.Blosc2(cname=name, filters=filters)
+           for name in ["blosclz", "lz4", "lz4hc", "zlib", "zstd"] for filters in [0, 1, 2, 3]},
+        "blosc2_blocks": dict(compression=32026, compression_opts=(0, 256, 0, 0, 5, 1, 5)),
     }
     kinds = ["<i4", ">f8", "u1"] if quick else ["<i4", ">f8", "u1", "<u2", "S3"]
     for descr in kinds:
