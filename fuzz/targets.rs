@@ -7,7 +7,7 @@ use shardfs::{
     cache::{Cache, Verify},
     codec::{
         Bitshuffle, BlockCodec, Chain, ChecksumKind, Codec, CrcKind, Delta, Filter, MOST_WINDOW, Nbit, Number,
-        NumberKind, ScaleOffset, Stream, Szip,
+        NumberKind, ScaleOffset, Scaled, Stream, Szip,
     },
     format::{
         Block, FRONT, FormatError, Front, PartError, Recognition, gguf,
@@ -25,7 +25,7 @@ use shardfs::{
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const ALL: [(&str, Target); 21] = [
+pub const ALL: [(&str, Target); 46] = [
     ("wshard", wshard),
     ("kastore", kastore),
     ("kast", kast),
@@ -45,6 +45,31 @@ pub const ALL: [(&str, Target); 21] = [
     ("rlds", rlds),
     ("codecs", codecs),
     ("filters", filters),
+    ("filter_deflate", filter_alone::<0>),
+    ("filter_zlib", filter_alone::<1>),
+    ("filter_gzip", filter_alone::<2>),
+    ("filter_zstd", filter_alone::<3>),
+    ("filter_bzip2", filter_alone::<4>),
+    ("filter_lz4", filter_alone::<5>),
+    ("filter_lz4_sized", filter_alone::<6>),
+    ("filter_lz4_blocks", filter_alone::<7>),
+    ("filter_lz4_frame", filter_alone::<8>),
+    ("filter_lzf", filter_alone::<9>),
+    ("filter_snappy", filter_alone::<10>),
+    ("filter_blosc", filter_alone::<11>),
+    ("filter_shuffle", filter_alone::<12>),
+    ("filter_bitshuffle", filter_alone::<13>),
+    ("filter_delta", filter_alone::<14>),
+    ("filter_szip", filter_alone::<15>),
+    ("filter_nbit", filter_alone::<16>),
+    ("filter_scale_offset", filter_alone::<17>),
+    ("filter_checksum", filter_alone::<18>),
+    ("filter_zstd_frame", filter_alone::<19>),
+    ("filter_bzip2_stream", filter_alone::<20>),
+    ("filter_blosc_front", filter_alone::<21>),
+    ("filter_blosc2", filter_alone::<22>),
+    ("filter_scaled", filter_alone::<23>),
+    ("filter_pack_bits", filter_alone::<24>),
     ("names", names),
     ("tree", tree),
 ];
@@ -253,7 +278,9 @@ pub fn mcap(bytes: &[u8]) {
 pub fn rosbag(bytes: &[u8]) {
     let bytes = bytes.to_vec();
     let Ok(mut found) = rosbag::parse(&bytes, &Unlimited) else { return };
-    if found.look(&bytes, &Unlimited, &mut |_, block, each| plain(&bytes, block, each)).is_ok() {
+    let Ok(chunks) = found.find(&bytes, &Unlimited) else { return };
+    let counts = chunks.count(&Unlimited, &mut |_, block, each| plain(&bytes, block, each));
+    if counts.is_ok_and(|counts| found.add(chunks, counts, &Unlimited).is_ok()) {
         entries(&bytes, &found.recording, &found.places);
     }
 }
@@ -389,9 +416,30 @@ pub fn codecs(bytes: &[u8]) {
     }
 }
 
+/// Largest size that is stated for filters.
+const LARGEST: u64 = 1 << 18;
+
+/// One filter: a parameter, a size, and what is stored. What decodes has exactly the stated size, and what decodes
+/// without a stated size decodes to the same bytes with it.
+pub fn filter_alone<const WHICH: u8>(bytes: &[u8]) {
+    let Some((&[parameter, a, b, c], stored)) = bytes.split_first_chunk() else { return };
+    let size = u64::from(u32::from_le_bytes([a, b, c, 0])) % LARGEST;
+    let Some(filter) = filter(WHICH, parameter) else { return };
+    let Some(codec) = Chain::of([filter]) else { return };
+    if let Ok(whole) = codec.decode(stored, size) {
+        assert_eq!(whole.len() as u64, size);
+    }
+    let Codec::Chain(chain) = codec else { return };
+    let Ok(bytes) = chain.decode_up_to(stored, size, true) else { return };
+    assert!(bytes.len() as u64 <= size);
+    let mut again = vec![0; bytes.len()];
+    if chain.decode_into(stored, &mut again, true).is_ok() {
+        assert!(bytes == again, "{}", chain.name());
+    }
+}
+
 /// Chains of filters: what decodes has exactly the stated size, and what has no stated size no more than the bound.
 pub fn filters(bytes: &[u8]) {
-    const LARGEST: u64 = 1 << 18;
     let Some((&[count, a, b, c], mut rest)) = bytes.split_first_chunk() else { return };
     let size = u64::from(u32::from_le_bytes([a, b, c, 0])) % LARGEST;
     let mut filters = Vec::new();
@@ -414,7 +462,8 @@ pub fn filters(bytes: &[u8]) {
     }
 }
 
-fn filter(which: u8, parameter: u8) -> Option<Filter> {
+/// Returns a filter by its number; `None` for a parameter that it does not have.
+pub fn filter(which: u8, parameter: u8) -> Option<Filter> {
     let width = u32::from(parameter % 40 + 1);
     let compressed = [None, Some(BlockCodec::Lz4), Some(BlockCodec::Zstd)];
     let crcs = [CrcKind::Crc32c, CrcKind::Crc32].map(ChecksumKind::Crc);
@@ -425,7 +474,7 @@ fn filter(which: u8, parameter: u8) -> Option<Filter> {
         is_big: parameter & 0x80 != 0,
     };
     let high = u32::from(parameter >> 4);
-    Some(match which % 19 {
+    Some(match which % FILTERS {
         0 => Filter::Deflate,
         1 => Filter::Zlib,
         2 => Filter::Gzip,
@@ -458,8 +507,75 @@ fn filter(which: u8, parameter: u8) -> Option<Filter> {
                 if high & 1 == 0 { (2, 0, 1 << (high >> 1 & 3)) } else { (0, 1, 4 << (high >> 1 & 1)) };
             Filter::ScaleOffset(ScaleOffset::new(&[kind, width, 300, class, size, 1, high >> 3, width & 1, 7, 0])?)
         }
-        _ => Filter::Checksum { kind: kinds[usize::from(parameter) % 4], is_in_front: parameter & 0x80 != 0 },
+        18 => Filter::Checksum { kind: kinds[usize::from(parameter) % 4], is_in_front: parameter & 0x80 != 0 },
+        19 => Filter::ZstdFrame,
+        20 => Filter::Bzip2Stream,
+        21 => Filter::BloscFront(u64::from(parameter) * 100),
+        22 => Filter::Blosc2,
+        23 => {
+            Filter::Scaled(Scaled::new(number(parameter), number(parameter >> 3), f64::from(high), f64::from(width))?)
+        }
+        _ => Filter::PackBits,
     })
+}
+
+/// The number of filters that [`filter`] makes.
+const FILTERS: u8 = 25;
+
+/// Returns the seeds of a target that has its own; the others are seeded with files.
+pub fn seeds(target: &str) -> Option<Vec<Vec<u8>>> {
+    match target {
+        "codecs" | "names" => Some(payloads()),
+        "filters" => Some(filtered()),
+        _ => target.strip_prefix("filter_").map(alone),
+    }
+}
+
+/// Seeds for [`filter_alone`]: what reference programs have stored with that filter, behind a parameter and the size.
+fn alone(name: &str) -> Vec<Vec<u8>> {
+    let bytes = include_bytes!("../tests/golden/filters/vectors.bin");
+    let list = include_str!("../tests/golden/filters/list.txt");
+    // The chain in the list, and the parameter that stands for it.
+    let (chain, parameter) = match name {
+        "zstd_frame" => ("zstd", 0),
+        "bzip2_stream" => ("bzip2", 0),
+        "blosc_front" => ("blosc", 28),
+        "lz4_sized" => ("lz4", 0),
+        "shuffle" => ("shuffle:4", 3),
+        "bitshuffle" => ("bitshuffle:4:0:lz4", 43),
+        "checksum" => ("fletcher32", 3),
+        "szip" => ("szip", 0x20),
+        "nbit" => ("nbit", 8),
+        "scale_offset" => ("scaleoffset", 0x20),
+        "delta" => ("delta", 8),
+        name => (name, 0),
+    };
+    let part = |line: &[&str]| {
+        let place = [2, 3].map(|at| line.get(at).and_then(|number| number.parse::<usize>().ok()).unwrap_or_default());
+        bytes.get(place[0]..place[0] + place[1]).unwrap_or_default()
+    };
+    let lines: Vec<Vec<&str>> = list.lines().map(|line| line.splitn(5, ' ').collect()).collect();
+    let raw = |name: &str| lines.iter().find(|line| line[0] == name && line[1] == "raw").map(|line| part(line));
+    let seed = |size: usize, stored: &[u8]| [&[parameter], &(size as u32).to_le_bytes()[..3], stored].concat();
+    let written = lines.iter().filter(|line| line[4] == chain || line[4].split(':').next() == Some(chain));
+    // Short ones of several kinds.
+    let mut written: Vec<_> = written
+        .filter_map(|line| Some((raw(line[1])?.len(), part(line))))
+        .filter(|(_, stored)| stored.len() < 4000)
+        .collect();
+    let step = written.len().div_ceil(8).max(1);
+    written = written.into_iter().step_by(step).collect();
+    let mut seeds: Vec<_> = written.into_iter().map(|(size, stored)| seed(size, stored)).collect();
+    // What reads any bytes.
+    let data: Vec<u8> = (0..3000u32).map(|at| (at / 7) as u8).collect();
+    match name {
+        "lz4" => seeds.push(seed(data.len(), &lz4_flex::block::compress(&data))),
+        "scaled" => seeds.push([&[8, 0, 8, 0], &data[..]].concat()),
+        "pack_bits" => seeds.push([&[0, 0, 8, 0, 0], &data[..256]].concat()),
+        "delta" => seeds.push([&[8, 0, 8, 0], &data[..]].concat()),
+        _ => {}
+    }
+    seeds
 }
 
 /// Seeds for [`filters`]: a payload of each behind its head.

@@ -173,18 +173,14 @@ fn fuzz_targets() {
     let seed = environment("SHARDFS_SEED").unwrap_or(20_260_401);
     let rounds = environment("SHARDFS_MUTATIONS").unwrap_or(if cfg!(debug_assertions) { 5 } else { 40 });
     let files: Vec<Vec<u8>> = files().into_iter().map(|(_, bytes)| bytes).collect();
-    let (payloads, filtered) = (targets::payloads(), targets::filtered());
     let failures = Mutex::new(Vec::new());
     let tried = AtomicUsize::new(0);
     thread::scope(|scope| {
         for (name, target) in targets::ALL {
-            let (files, payloads, filtered, failures, tried) = (&files, &payloads, &filtered, &failures, &tried);
+            let (files, failures, tried) = (&files, &failures, &tried);
             scope.spawn(move || {
-                let seeds = match name {
-                    "codecs" | "names" => payloads,
-                    "filters" => filtered,
-                    _ => files,
-                };
+                let own = targets::seeds(name);
+                let seeds = own.as_ref().unwrap_or(files);
                 for (number, bytes) in seeds.iter().enumerate() {
                     for round in 0..rounds {
                         let mut random = Random(seed ^ round << 32 ^ (number as u64) << 8 ^ name.len() as u64);
@@ -221,5 +217,27 @@ fn payloads_decode() {
         let pictures = [Codec::Jpeg(width, height, channels), Codec::Png(width, height, channels)];
         let codec = codecs.into_iter().chain(pictures).nth(usize::from(payload[0] % 7)).unwrap();
         assert_eq!(codec.decode(&payload[6..], size).unwrap().len() as u64, size, "{codec:?}");
+    }
+}
+
+/// The seeds of each filter decode, and each target has a program.
+#[test]
+fn every_filter_is_a_target() {
+    let programs = include_str!("../fuzz/Cargo.toml");
+    for (name, _) in targets::ALL {
+        assert!(programs.contains(&format!("[[bin]]\nname = \"{name}\"\n")), "{name}");
+    }
+    assert_eq!(programs.matches("[[bin]]").count(), targets::ALL.len());
+    let filters: Vec<_> = targets::ALL.iter().filter_map(|(name, _)| name.strip_prefix("filter_")).collect();
+    assert_eq!(filters.len(), 25);
+    for (which, name) in (0..).zip(filters) {
+        let seeds = targets::seeds(&format!("filter_{name}")).unwrap();
+        let decodes = |seed: &Vec<u8>| {
+            let size = u64::from(u32::from_le_bytes([seed[1], seed[2], seed[3], 0]));
+            let filter = targets::filter(which, seed[0])?;
+            shardfs::codec::Chain::of([filter])?.decode(&seed[4..], size).ok()
+        };
+        let good = seeds.iter().filter(|seed| decodes(seed).is_some()).count();
+        assert!(good > 0, "{name}: none of {} seeds decodes", seeds.len());
     }
 }

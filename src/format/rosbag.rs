@@ -1,11 +1,13 @@
 //! ROS 1 bags, version 2.0 (`docs/formats/rosbag.md`).
 //!
-//! [`probe`] and [`parse`] read the index section at the end of the file. [`Bag::look`] then reads, for each chunk, the
-//! index data after it or its records.
+//! [`probe`] and [`parse`] read the index section at the end of the file. [`Bag::find`] then reads the head of each chunk
+//! and the index data after it. Chunks without index data are decoded by [`Found::count`].
 
 mod record;
 
 use std::{collections::HashMap, ops::Range};
+
+use serde::{Deserialize, Serialize};
 
 use super::{
     Block, Class, Fields, FormatError, Front as FileFront, PartError, Recognition,
@@ -96,6 +98,82 @@ pub struct Places {
 struct Info {
     offset: u64,
     counts: Vec<(u32, u32)>,
+}
+
+/// The chunks of a bag, before their messages are counted.
+#[derive(Debug)]
+pub struct Found {
+    chunks: Vec<Candidate>,
+    /// Chunks that cannot be found.
+    damaged: u64,
+}
+
+#[derive(Debug)]
+struct Candidate {
+    /// The number of its info.
+    info: usize,
+    block: Block,
+    compression: &'static str,
+    chunk: Chunk,
+}
+
+/// The messages of the chunks without index data, in the order of these chunks.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Counts(Vec<Option<Counted>>);
+
+/// The messages of a chunk.
+#[derive(Debug, Serialize, Deserialize)]
+struct Counted {
+    /// Connections, and how many messages each has.
+    messages: Vec<(u32, u32)>,
+    /// Whether the chunk was read to its end.
+    is_whole: bool,
+}
+
+impl Found {
+    /// Returns the part of the file with all chunks that have no index data; `None` if there are none.
+    pub fn unindexed(&self) -> Option<Range<u64>> {
+        let mut records = self.unindexed_chunks().map(|candidate| &candidate.chunk.record);
+        let first = records.next()?;
+        Some(first.start..records.last().unwrap_or(first).end)
+    }
+
+    fn unindexed_chunks(&self) -> impl Iterator<Item = &Candidate> {
+        self.chunks.iter().filter(|candidate| candidate.chunk.indexes.is_none())
+    }
+
+    /// Counts the messages of the chunks without index data, which are decoded by `decode`.
+    ///
+    /// # Errors
+    /// [`FormatError`] if something cannot be read, or there is not enough memory.
+    pub fn count(&self, memory: &dyn Memory, decode: &mut super::recording::Decode<'_>) -> Result<Counts, FormatError> {
+        let (mut number, mut counts) = (0, Vec::new());
+        for Candidate { block, compression, chunk, .. } in &self.chunks {
+            if chunk.indexes.is_some() {
+                number += 1;
+                continue;
+            }
+            let mut here: HashMap<u32, u32> = HashMap::new();
+            let mut is_whole = true;
+            let counted = sound(block, compression, chunk.record.start).and_then(|()| {
+                decode(number, block, &mut |chunk| {
+                    is_whole = record::messages(chunk, &mut |entry| *here.entry(entry.source).or_default() += 1)?;
+                    Ok(())
+                })
+            });
+            // Twice, because a list grows to twice its length.
+            memory.reserve((2 * size_of::<Option<Counted>>() + 8 * here.len()) as u64)?;
+            counts.push(match counted {
+                Ok(()) => {
+                    number += 1;
+                    Some(Counted { messages: here.into_iter().collect(), is_whole })
+                }
+                Err(PartError::Damaged(_)) => None,
+                Err(PartError::Source(error)) => return Err(error.into()),
+            });
+        }
+        Ok(Counts(counts))
+    }
 }
 
 /// Returns whether a file may be of this format.
@@ -280,25 +358,55 @@ impl Bag {
         }
     }
 
-    /// Looks at each chunk. Chunks whose index data are not used are decoded by `decode`.
+    /// Finds each chunk and its index data.
     ///
     /// # Errors
     /// [`FormatError`] if something cannot be read, or there is not enough memory.
-    pub fn look(
-        &mut self,
-        source: &dyn Source,
-        memory: &dyn Memory,
-        decode: &mut super::recording::Decode<'_>,
-    ) -> Result<(), FormatError> {
-        let infos = std::mem::take(&mut self.infos);
-        for (at, info) in infos.iter().enumerate() {
-            let reach = infos.get(at + 1).map_or(self.index_pos, |next| next.offset);
-            let looked = self.look_at(source, info, reach, memory, decode);
-            match looked {
-                Ok(()) => {}
-                Err(PartError::Damaged(_)) => self.damage.chunks += 1,
+    pub fn find(&self, source: &dyn Source, memory: &dyn Memory) -> Result<Found, FormatError> {
+        let mut found = Found { chunks: Vec::new(), damaged: 0 };
+        for (at, info) in self.infos.iter().enumerate() {
+            let reach = self.infos.get(at + 1).map_or(self.index_pos, |next| next.offset);
+            let candidate = chunk_block(source, info.offset, reach).and_then(|(block, compression)| {
+                let end = block.offset + block.stored_size;
+                memory.reserve(2 * size_of::<Candidate>() as u64)?;
+                let indexes = indexed(source, info, end..reach, block.size)?;
+                Ok(Candidate { info: at, block, compression, chunk: Chunk { record: info.offset..end, indexes } })
+            });
+            match candidate {
+                Ok(candidate) => found.chunks.push(candidate),
+                Err(PartError::Damaged(_)) => found.damaged += 1,
                 Err(PartError::Source(error)) => return Err(error.into()),
             }
+        }
+        Ok(found)
+    }
+
+    /// Adds the chunks that were found, with the messages of those without index data.
+    ///
+    /// # Errors
+    /// [`FormatError`] if there are too many messages, or there is not enough memory.
+    pub fn add(&mut self, found: Found, counts: Counts, memory: &dyn Memory) -> Result<(), FormatError> {
+        let (infos, mut counts) = (std::mem::take(&mut self.infos), counts.0.into_iter());
+        self.damage.chunks += found.damaged;
+        for Candidate { info, block, compression, chunk } in found.chunks {
+            let messages = match (&chunk.indexes, infos.get(info)) {
+                (Some(_), Some(info)) => {
+                    let mut messages: HashMap<u32, u32> = HashMap::new();
+                    for (id, count) in &info.counts {
+                        *messages.entry(*id).or_default() += *count;
+                    }
+                    messages
+                }
+                _ => {
+                    let Some(counted) = counts.next().flatten() else {
+                        self.damage.chunks += 1;
+                        continue;
+                    };
+                    self.damage.chunks += u64::from(!counted.is_whole);
+                    counted.messages.into_iter().collect()
+                }
+            };
+            self.add_chunk(&block, compression, chunk, messages, memory)?;
         }
         match self.recording.messages() > MESSAGES {
             true => refused(Class::BadIndex, format!("it has more than {MESSAGES} messages")),
@@ -306,38 +414,21 @@ impl Bag {
         }
     }
 
-    fn look_at(
+    fn add_chunk(
         &mut self,
-        source: &dyn Source,
-        info: &Info,
-        reach: u64,
+        block: &Block,
+        compression: &str,
+        chunk: Chunk,
+        messages: HashMap<u32, u32>,
         memory: &dyn Memory,
-        decode: &mut super::recording::Decode<'_>,
-    ) -> Result<(), PartError> {
-        let (block, compression) = chunk_block(source, info.offset, reach)?;
-        let end = block.offset + block.stored_size;
+    ) -> Result<(), FormatError> {
         memory.reserve(2 * size_of::<Chunk>() as u64)?;
         let number = self.places.chunks.len() as u32;
-        let (size, stored) = (block.size, block.stored_size);
-        let mut counts: HashMap<u32, u32> = HashMap::new();
-        let indexes = indexed(source, info, end..reach, size)?;
-        if indexes.is_some() {
-            for (id, count) in &info.counts {
-                *counts.entry(*id).or_default() += *count;
-            }
-        } else {
-            sound(&block, compression, info.offset)?;
-            let mut is_whole = true;
-            decode(number, &block, &mut |chunk| {
-                is_whole = record::messages(chunk, &mut |entry| *counts.entry(entry.source).or_default() += 1)?;
-                Ok(())
-            })?;
-            self.damage.chunks += u64::from(!is_whole);
-        }
-        self.places.chunks.push(Chunk { record: info.offset..end, indexes });
-        self.recording.add_chunk(if compression == "none" { b"" } else { compression.as_bytes() }, stored, size);
+        self.places.chunks.push(chunk);
+        let name = if compression == "none" { "" } else { compression };
+        self.recording.add_chunk(name.as_bytes(), block.stored_size, block.size);
         let mut by_folder: Vec<(u32, u32)> = Vec::new();
-        for (id, count) in counts {
+        for (id, count) in messages {
             match self.places.folders.get(&id) {
                 Some(folder) => by_folder.push((*folder, count)),
                 None => self.damage.without_channel += u64::from(count),
@@ -352,7 +443,7 @@ impl Bag {
                 _ => {
                     memory.reserve(2 * size_of::<Run>() as u64)?;
                     folder.runs.push(Run { chunk: number, count });
-                    folder.weight = folder.weight.saturating_add(size);
+                    folder.weight = folder.weight.saturating_add(block.size);
                 }
             }
         }

@@ -64,7 +64,8 @@ pub(super) fn open(
         source.admit(u64::MAX)?;
         memory.hold();
         let decode = &mut |number, block: &_, each: &mut EachChunk<'_>| decoded(reader, number, block, each);
-        found = found::once(reader, "mcap scan 1", memory, || mcap::scan::scan(source, memory, found, decode))?;
+        let scan = || mcap::scan::scan(source, memory, found, decode);
+        found = found::once(reader, "mcap scan 1", 0..source.len(), memory, scan)?;
     }
     tree(found, memory)
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    ROSBAG, WorkingMemory,
+    ROSBAG, WorkingMemory, found,
     recording::{self, Extra, Recorded, Tree, decoded, text},
 };
 use crate::{
@@ -38,7 +38,12 @@ pub(super) fn open(
     // Chunks may have to be decoded, which reserves other memory.
     memory.hold();
     let decode = &mut |number, block: &_, each: &mut EachChunk<'_>| decoded(reader, number, block, each);
-    bag.look(source, memory, decode)?;
+    let found = bag.find(source, memory)?;
+    let counts = match found.unindexed() {
+        Some(part) => found::once(reader, "rosbag counts 1", part, memory, || found.count(memory, decode))?,
+        None => rosbag::Counts::default(),
+    };
+    bag.add(found, counts, memory)?;
     tree(bag, memory)
 }
 
