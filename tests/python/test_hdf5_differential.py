@@ -1,6 +1,7 @@
 """HDF5 files of all kinds, element by element against h5py, and data in other files that change."""
 
 import collections
+import os
 
 import pytest
 
@@ -57,3 +58,21 @@ def test_what_is_missing_is_an_error_and_comes_when_it_is_there(tmp_path):
             np.load(stack)
         (tmp_path / "away.h5").rename(tmp_path / "source_latest.h5")
         assert seen_within(10, lambda: element(stack, (2, 9, 9)) == 2099)
+
+
+def test_a_change_of_what_a_link_leads_to_is_shown(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["link"] = h5py.ExternalLink("./b.h5", "/x")
+    with mounted(tmp_path) as mnt:
+        assert [name for name in os.listdir(mnt / "a.h5") if name.startswith("link")] == []
+        with h5py.File(tmp_path / "b.h5", "w") as file:
+            file["x"] = np.arange(3)
+        assert seen_within(10, lambda: os.listdir(mnt / "a.h5").count("link.npy") == 1)
+        assert np.load(mnt / "a.h5/link.npy").tolist() == [0, 1, 2]
+        with h5py.File(tmp_path / "b.h5", "w") as file:
+            file["x/y"] = np.arange(4)
+        assert seen_within(10, lambda: "link" in os.listdir(mnt / "a.h5"))
+        assert os.readlink(mnt / "a.h5/link") == "../b.h5/x"
+        assert np.load(mnt / "a.h5/link/y.npy").tolist() == [0, 1, 2, 3]
+        (tmp_path / "b.h5").unlink()
+        assert seen_within(10, lambda: "link" not in os.listdir(mnt / "a.h5"))
