@@ -128,7 +128,8 @@ impl Content for Sensors {
 
 /// Writes the shape and mean of each array below a folder.
 pub fn show(folder: &Path, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    let volume = Volume::options().with_format(&SENSORS).open(folder)?;
+    shardfs::add_format(&SENSORS);
+    let volume = Volume::open(folder)?;
     for entry in volume.walk() {
         let entry = entry?;
         if entry.name().to_string_lossy().ends_with(".npy") {

@@ -158,6 +158,8 @@ pub use format::{DType, DateUnit, ElementType, Field, Record, TimeUnit};
 pub use source::{Leased, before_fork, forked};
 pub use store::FollowLinks;
 pub use tree::ItemInfo;
+#[cfg(feature = "unstable-internals")]
+pub use tree::add_format;
 pub use vfs::Problem;
 pub use video::{Program as DecoderProgram, run as run_decoder, set_program as set_decoder};
 pub use volume::{

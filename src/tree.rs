@@ -46,7 +46,7 @@ use crate::{
     cache::Buffer,
     view::{Array, Fault, ReadContext, View, attributes::Attributes},
 };
-pub use choice::{ChoiceError, choose, default_formats, names as format_names, with as with_format};
+pub use choice::{ChoiceError, add_format, choose, default_formats, known_formats, names as format_names};
 pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline};
 pub use formats::{
     Detected, FORMATS, Format, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, LEROBOT, MCAP, NETCDF, NPZ, OpenResult,

@@ -274,16 +274,6 @@ impl OpenOptions {
         Ok(self)
     }
 
-    /// Also shows files of a further format as folders: one of the program's own, beside those of this crate.
-    /// `examples/format.rs` has one. If several formats accept a file, this one comes last. To be called after
-    /// [`Self::formats`].
-    #[cfg(feature = "unstable-internals")]
-    #[must_use]
-    pub fn with_format(mut self, format: &'static tree::Format) -> Self {
-        self.0.formats = tree::with_format(self.0.formats, format);
-        self
-    }
-
     /// Opens a folder, or one container.
     ///
     /// # Errors

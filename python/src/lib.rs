@@ -15,6 +15,7 @@
 
 mod error;
 mod memory;
+mod module;
 mod node;
 mod owned;
 mod video;
@@ -25,18 +26,5 @@ use pyo3::prelude::*;
 /// Opens, walks, reads and decodes containers.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<volume::Cache>()?;
-    module.add_class::<volume::Volume>()?;
-    module.add_class::<node::Node>()?;
-    module.add_class::<node::Nodes>()?;
-    module.add_class::<memory::Memory>()?;
-    module.add_function(wrap_pyfunction!(node::read_many, module)?)?;
-    module.add_function(wrap_pyfunction!(volume::formats, module)?)?;
-    module.add_function(wrap_pyfunction!(volume::likeness, module)?)?;
-    module.add_function(wrap_pyfunction!(memory::before_fork, module)?)?;
-    module.add_function(wrap_pyfunction!(memory::forked, module)?)?;
-    module.add_function(wrap_pyfunction!(video::set_decoder, module)?)?;
-    module.add_function(wrap_pyfunction!(video::run_decoder, module)?)?;
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    Ok(())
+    module::fill(module)
 }

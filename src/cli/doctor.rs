@@ -24,7 +24,7 @@ use crate::{
     disk::{Disk, Limits},
     format::mp4::VideoCodec,
     fuse::has_sys_admin,
-    tree::FORMATS,
+    tree::known_formats,
     video,
 };
 
@@ -153,7 +153,7 @@ fn checks() -> Vec<Check> {
     checks.extend([maps(), passthrough(&kernel, admin), decoded_blocks(), indexers()]);
     checks.extend([VideoCodec::Av1, VideoCodec::H264].map(frames));
     checks.extend(dead_mounts());
-    checks.extend(FORMATS.into_iter().map(|format| {
+    checks.extend(known_formats().iter().map(|format| {
         let shown = if format.is_default { "" } else { "; not shown unless --formats=+ says so" };
         ok("format", format!("{} ({}): {}{shown}", format.name, formats::suffixes(format), format.summary))
     }));

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use clap::Args;
 
-use crate::tree::{self, FORMATS, Format};
+use crate::tree::{self, Format};
 
 /// List the container formats: their names for --formats, their suffixes, whether they are shown by default
 ///
@@ -20,12 +20,13 @@ pub(super) fn run(_: &Arguments) -> anyhow::Result<()> {
 
 /// One line for each format.
 fn table() -> String {
-    let name = FORMATS.iter().map(|format| format.name.len()).max().unwrap_or(0);
+    let formats = tree::known_formats();
+    let name = formats.iter().map(|format| format.name.len()).max().unwrap_or(0);
     let line = |format: &Format| {
         let shown = if format.is_default { "shown" } else { "hidden" };
         format!("{:name$}  {shown:6}  {} ({})", format.name, format.summary, suffixes(format))
     };
-    FORMATS.iter().map(|format| line(format)).collect::<Vec<_>>().join("\n")
+    formats.iter().map(|format| line(format)).collect::<Vec<_>>().join("\n")
 }
 
 /// The suffixes of a format, for people; of folders without one, the file that makes them containers.

@@ -159,7 +159,7 @@ pub(super) fn check(url: &Path, options: &RemoteOptions) -> anyhow::Result<Vec<r
     let location =
         Location::parse(url).ok_or_else(|| anyhow::anyhow!("{}: not a URL, as s3://bucket is", url.display()))?;
     let location = remote::with_secrets(location.map_err(|why| anyhow::anyhow!("{why}"))?);
-    let is_container_name = Box::new(|name: &OsStr| tree::is_container_name(&tree::FORMATS, name));
+    let is_container_name = Box::new(|name: &OsStr| tree::is_container_name(tree::known_formats(), name));
     Ok(remote::check(&location, &options.checked(), is_container_name))
 }
 

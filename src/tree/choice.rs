@@ -1,4 +1,4 @@
-//! Which formats are shown as folders: the user's choice, as in `--formats`.
+//! Which formats there are, and which of them are shown as folders: the user's choice, as in `--formats`.
 
 use parking_lot::Mutex;
 
@@ -8,7 +8,7 @@ use super::{FORMATS, Format, Formats};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChoiceError {
     /// No format has that name.
-    #[error("no format is called '{name}'; there are {}", names(&FORMATS))]
+    #[error("no format is called '{name}'; there are {}", names(known_formats()))]
     Unknown {
         /// The name.
         name: String,
@@ -17,13 +17,32 @@ pub enum ChoiceError {
     #[error("either all names begin with + or -, to change the default, or none does, to name the formats")]
     Mixed,
     /// It names nothing.
-    #[error("no format is named; there are {}", names(&FORMATS))]
+    #[error("no format is named; there are {}", names(known_formats()))]
     Empty,
+}
+
+/// The formats that programs have added, in order.
+static ADDED: Mutex<Vec<&'static Format>> = Mutex::new(Vec::new());
+
+/// Adds a format of the program's own to those that the process knows, for as long as it runs. Volumes that are opened
+/// from then on show its files as folders, and a list can name it, as the formats of this crate. If several formats
+/// accept a file, it comes last. Adding a format again changes nothing.
+pub fn add_format(format: &'static Format) {
+    let mut added = ADDED.lock();
+    if !added.iter().any(|known| std::ptr::eq(*known, format)) {
+        added.push(format);
+    }
+}
+
+/// Returns all formats that the process knows: those of this crate, then those that were added.
+pub fn known_formats() -> Formats {
+    let added = ADDED.lock().clone();
+    interned(FORMATS.into_iter().chain(added).collect())
 }
 
 /// Returns the formats that are shown unless the user says otherwise.
 pub fn default_formats() -> Formats {
-    interned(FORMATS.into_iter().filter(|format| format.is_default).collect())
+    interned(known_formats().iter().copied().filter(|format| format.is_default).collect())
 }
 
 /// Returns the formats that a list means: names separated by commas, or names with `+` or `-` in front, which are added
@@ -43,19 +62,14 @@ pub fn choose(list: &str) -> Result<Formats, ChoiceError> {
     };
     for word in words {
         let name = word.trim_start_matches(['+', '-']);
-        let known = FORMATS.into_iter().find(|format| format.name.eq_ignore_ascii_case(name));
+        let known = known_formats().iter().copied().find(|format| format.name.eq_ignore_ascii_case(name));
         let format = known.ok_or_else(|| ChoiceError::Unknown { name: name.into() })?;
         match word.starts_with('-') {
             true => chosen.retain(|other| *other != format),
             false => chosen.push(format),
         }
     }
-    Ok(interned(FORMATS.into_iter().filter(|format| chosen.contains(format)).collect()))
-}
-
-/// Returns formats with one more behind them. Such a choice is kept as long as the process.
-pub fn with(formats: Formats, further: &'static Format) -> Formats {
-    interned(formats.iter().copied().chain([further]).collect())
+    Ok(interned(known_formats().iter().copied().filter(|format| chosen.contains(format)).collect()))
 }
 
 /// Returns the names of formats, joined by commas. A format in files and in folders is named once.

@@ -2,7 +2,7 @@
 
 use crate::{
     format::{Front, Recognition},
-    tree::FORMATS,
+    tree::known_formats,
 };
 
 /// A container format.
@@ -21,13 +21,13 @@ pub struct FormatInfo {
     pub is_default: bool,
 }
 
-/// All formats that this version knows.
+/// All formats that the program knows.
 ///
 /// ```
 /// assert!(shardfs::formats().any(|format| format.name == "kdb" && format.suffixes == [".kdb"]));
 /// ```
 pub fn formats() -> impl Iterator<Item = FormatInfo> {
-    FORMATS.into_iter().map(|format| FormatInfo {
+    known_formats().iter().map(|format| FormatInfo {
         name: format.name,
         summary: format.summary,
         suffixes: format.suffixes,
@@ -55,7 +55,9 @@ pub fn likeness(front: &[u8], len: u64, name: &str) -> Likeness {
         Recognition::Maybe => Likeness::Maybe,
         Recognition::Meant => Likeness::Meant,
     };
-    let found =
-        FORMATS.iter().filter(|format| format.markers.is_empty()).map(|format| likeness((format.recognise)(&front)));
+    let found = known_formats()
+        .iter()
+        .filter(|format| format.markers.is_empty())
+        .map(|format| likeness((format.recognise)(&front)));
     found.max().unwrap_or(Likeness::None)
 }

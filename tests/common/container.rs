@@ -31,7 +31,7 @@ pub(crate) fn open(bytes: Vec<u8>) -> Option<Opened> {
 
 /// As [`open`], from anywhere.
 pub(crate) fn open_source(source: Arc<dyn Source>) -> Option<Opened> {
-    let Ok(Detected::Container(format)) = tree::detect(&tree::FORMATS, &*source, b"file") else { return None };
+    let Ok(Detected::Container(format)) = tree::detect(tree::known_formats(), &*source, b"file") else { return None };
     // Little is kept, and everything is decoded, whatever it takes.
     let cache = Cache::with_bound(1 << 20, u64::MAX, Verify::Lazy, None);
     let reader = ReadContext::new(source, cache, 0);

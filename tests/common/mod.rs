@@ -54,12 +54,6 @@ pub(crate) fn may_fail(source: &Path) -> Vec<String> {
     fronts
 }
 
-/// All folders of [`sources`] but the golden Zarr stores, of which some are larger than any memory (`tests/golden_zarr.rs` reads what can
-/// be read of them). The examples have stores, too.
-pub(crate) fn readable_sources() -> Vec<(&'static str, PathBuf)> {
-    sources().into_iter().filter(|(_, folder)| !folder.ends_with("zarr")).collect()
-}
-
 /// All folders that hold containers: those of the golden files, and the examples of this repository.
 pub(crate) fn sources() -> Vec<(&'static str, PathBuf)> {
     let mut sources: Vec<_> = FORMATS.iter().map(|format| (format.name, golden(format.name))).collect();
@@ -90,8 +84,13 @@ pub(crate) fn program() -> Vec<(String, String)> {
 /// All files of fewer than `limit` bytes below the folders of [`sources`] that a parser would look at twice:
 /// containers, and what only begins like one. By name, with their bytes.
 pub(crate) fn small_files(limit: u64) -> Vec<(String, Vec<u8>)> {
+    small_files_of(sources(), limit)
+}
+
+/// The same of other folders.
+pub(crate) fn small_files_of(sources: Vec<(&'static str, PathBuf)>, limit: u64) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
-    for (family, folder) in sources() {
+    for (family, folder) in sources {
         let mut folders = vec![folder.clone()];
         while let Some(at) = folders.pop() {
             for entry in fs::read_dir(&at).unwrap() {

@@ -14,7 +14,7 @@ use std::{
 use crate::common::{
     container,
     shard::{self, Block},
-    small_files,
+    small_files_of,
 };
 
 /// Files up to this size are damaged.
@@ -64,7 +64,7 @@ struct Counts {
 fn damaged_files() {
     // Slow code takes fewer places, of each file others.
     let step = if cfg!(debug_assertions) { 7 } else { 1 };
-    let files = small_files(SMALL);
+    let files = small_files_of(crate::sources(), SMALL);
     let (next, counts, failures) = (AtomicUsize::new(0), Counts::default(), Mutex::new(Vec::new()));
     let begun = Instant::now();
     let workers = thread::available_parallelism().map_or(2, usize::from);

@@ -7,7 +7,10 @@ use std::{
 
 use shardfs::vfs::{Attr, FileKind, Options, ROOT, Vfs};
 
-use crate::common::{golden, sources, walk};
+use crate::{
+    common::{golden, walk},
+    sources,
+};
 
 #[test]
 fn trees_of_all_containers() {
@@ -26,9 +29,10 @@ fn trees_of_all_containers() {
             assert_eq!(alone, inside, "{family}/{top}");
         }
     }
+    // And the examples, and the toys.
     let names: HashSet<&str> = shardfs::tree::FORMATS.iter().map(|format| format.name).collect();
     let folders: HashSet<_> = names.into_iter().map(golden).collect();
-    assert_eq!(folders.len() + 1, sources().len());
+    assert_eq!(folders.len() + 2, sources().len());
 }
 
 /// Everything that holds for the tree of any SOURCE; its nodes.

@@ -7,7 +7,10 @@ use shardfs::{
     vfs::{FileKind, Options, Vfs},
 };
 
-use crate::common::{Random, may_fail, readable_sources, walk};
+use crate::{
+    common::{Random, may_fail, walk},
+    readable_sources,
+};
 
 /// What `read` says of damage, and of what needs more memory than there is.
 const FAILURES: [i32; 2] = [5, 12];

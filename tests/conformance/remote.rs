@@ -10,7 +10,10 @@ use shardfs::{
 };
 
 use super::{listing, reading};
-use crate::common::{bucket::Bucket, readable_sources, walk};
+use crate::{
+    common::{bucket::Bucket, walk},
+    readable_sources,
+};
 
 /// How a bucket is opened: nothing is sent but the requests, and what was listed is not asked for again while it is
 /// compared.

@@ -15,7 +15,7 @@ use shardfs::{
 };
 
 use super::reading;
-use crate::common::{readable_sources, walk};
+use crate::{common::walk, readable_sources};
 
 /// A mount that keeps all decoded blocks in `folder`, also those that cost little.
 fn open(source: &Path, folder: &Path, cache_size: u64, verify: Verify) -> Vfs {

@@ -4,9 +4,7 @@ use std::fs;
 
 use shardfs::Volume;
 
-#[path = "../../examples/format.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "its `main` is not called here")]
-mod format;
+use super::toys::sensors as format;
 
 fn sensor(name: &[u8], samples: &[f32]) -> Vec<u8> {
     let samples: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
@@ -33,15 +31,18 @@ fn a_program_shows_a_format_of_its_own() {
     said.sort();
     assert_eq!(said, lines);
 
-    let volume = Volume::options().with_format(&format::SENSORS).open(folder.path()).unwrap();
+    let volume = Volume::open(folder.path()).unwrap();
     let text = |path: &str| String::from_utf8(volume.get(path).unwrap().read().unwrap()).unwrap();
     let described: serde_json::Value = serde_json::from_str(&text("a.sens/container.json")).unwrap();
     assert_eq!(described["format"], "sensors");
     assert_eq!(described["items"][0]["path"], "imu/x.npy");
     assert_eq!(described["items"][2]["shape"], serde_json::json!([2]));
-    // Those of the crate are shown beside it, and without being told a volume does not know it.
+    // Those of the crate are shown beside it, and a list can name it.
     assert!(volume.get("b.kas/container.json").is_ok());
-    assert!(Volume::open(folder.path()).unwrap().get("a.sens/container.json").is_err());
+    let chosen = |list: &str| Volume::options().formats(list).unwrap().open(folder.path()).unwrap();
+    assert!(chosen("sensors").get("a.sens/container.json").is_ok());
+    assert!(chosen("kastore").get("a.sens/container.json").is_err());
+    assert!(chosen("-sensors").get("a.sens/container.json").is_err());
     // A damaged one is an ordinary file with the reason.
     fs::write(folder.path().join("cut.sens"), &whole[..whole.len() - 3]).unwrap();
     fs::write(folder.path().join("more.sens"), file(u32::MAX, &sensors)).unwrap();

@@ -2,148 +2,16 @@
 
 use std::{
     fs,
-    ops::{ControlFlow, Range},
     os::unix::fs::PermissionsExt,
     path::Path,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
-use super::common::walk;
+use super::{common::walk, toys::shelf::SHELF};
 use shardfs::{
-    cache::{BlockError, Buffer},
-    format::{Class, DType, FormatError, Recognition},
-    source::Source,
-    tree::{
-        Child, Container, Format, KDB, NodeId, NodeKind, Overview, ROOT, Siblings, no_others, no_part,
-        overview::Contents,
-    },
+    tree::{Format, KDB},
     vfs::{FileKind, Options, Vfs},
-    view::{Array, Fault, ReadContext, Rendered, View},
 };
-
-static SHELF: Format = Format {
-    name: "shelf",
-    title: "Shelf",
-    summary: "a folder of byte arrays",
-    suffixes: &[".shelf"],
-    shared_suffixes: &[],
-    markers: &["meta/list.txt", "list.txt"],
-    is_default: true,
-    recognise: |_| Recognition::Meant,
-    probe: |source, _, _| match source.read(0..source.len().min(5))?.as_slice() {
-        b"shelf" => Ok(()),
-        _ => Err(FormatError::refused(Class::BadFormat, "no list")),
-    },
-    open: |reader, siblings, _| {
-        let list = String::from_utf8(reader.source.read(0..reader.source.len())?).unwrap();
-        Ok(Arc::new(Shelf { names: list.lines().skip(1).map(Into::into).collect(), files: siblings.unwrap() }))
-    },
-    others: no_others,
-    check_others: None,
-    check_part: no_part,
-    fixtures: &[],
-};
-
-static WITH_SHELF: [&Format; 2] = [&SHELF, &KDB];
-
-struct Shelf {
-    names: Vec<String>,
-    files: Arc<dyn Siblings>,
-}
-
-fn fault(error: BlockError) -> Fault {
-    Fault { block: None, offset: 0, error: Arc::new(error) }
-}
-
-impl Shelf {
-    fn array(&self, node: NodeId) -> Result<Array, Fault> {
-        let name = format!("{}.bin", self.names[node.0 as usize - 1]);
-        let file = self.files.file(&name).map_err(fault)?;
-        let file = file.ok_or_else(|| fault(BlockError::Refused(format!("{name} is not there"))))?;
-        Ok(Array::new(DType::U8, [file.len()], View::default().with_rendered(file.len(), Book(file))))
-    }
-}
-
-/// The bytes of another file.
-struct Book(Arc<dyn Source>);
-
-impl std::fmt::Debug for Book {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} bytes", self.0.len())
-    }
-}
-
-impl Rendered for Book {
-    fn fill(&self, _: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        self.0.fill(part.start, out).map_err(|error| fault(error.into()))
-    }
-}
-
-impl Container for Shelf {
-    fn lookup(&self, _: &ReadContext, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
-        let found = self.names.iter().position(|own| name.strip_suffix(".npy") == Some(own));
-        Ok(found.filter(|_| folder == ROOT).map(|at| NodeId(at as u128 + 1)))
-    }
-
-    fn list(
-        &self,
-        _: &ReadContext,
-        _: NodeId,
-        from: u64,
-        each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
-    ) -> Result<(), Fault> {
-        for at in from..self.names.len() as u64 {
-            let name = format!("{}.npy", self.names[at as usize]);
-            let node = NodeId(u128::from(at) + 1);
-            if each(Child { next: at + 1, name: &name, node, is_folder: false }).is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn kind(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeKind>, Fault> {
-        Ok(Some(if node == ROOT { NodeKind::Folder { subfolders: Some(0) } } else { NodeKind::File }))
-    }
-
-    fn parent(&self, _: &ReadContext, _: NodeId) -> Result<NodeId, Fault> {
-        Ok(ROOT)
-    }
-
-    fn path(&self, _: &ReadContext, node: NodeId) -> Result<String, Fault> {
-        Ok(if node == ROOT { String::new() } else { format!("{}.npy", self.names[node.0 as usize - 1]) })
-    }
-
-    fn array(&self, _: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault> {
-        if file == ROOT { Ok(None) } else { Self::array(self, file).map(Some) }
-    }
-
-    fn view(&self, _: &ReadContext, node: NodeId) -> Result<View, Fault> {
-        Ok(Self::array(self, node)?.npy())
-    }
-
-    fn description(&self, _: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        Ok(Arc::default())
-    }
-
-    fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
-        let contents = Contents::Items { front: serde_json::Map::new(), items: Vec::new() };
-        Ok(Overview { format: SHELF.name, contents })
-    }
-
-    fn block_name(&self, _: u32) -> String {
-        String::new()
-    }
-
-    fn memory_usage(&self) -> usize {
-        size_of::<Self>()
-    }
-
-    fn warnings(&self) -> &[String] {
-        &[]
-    }
-}
 
 fn write(folder: &Path, marker: &str) {
     fs::create_dir_all(folder.join("meta")).unwrap();
@@ -151,6 +19,8 @@ fn write(folder: &Path, marker: &str) {
     fs::write(folder.join("two.bin"), b"second").unwrap();
     fs::write(folder.join(marker), "shelf\none\ntwo\n").unwrap();
 }
+
+static WITH_SHELF: [&Format; 2] = [&SHELF, &KDB];
 
 fn open(source: &Path) -> Vfs {
     walk::open(source, Options { formats: &WITH_SHELF, ..Options::default() })

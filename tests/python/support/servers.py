@@ -61,11 +61,11 @@ class Server:
 
 @contextlib.contextmanager
 def serving(source, *options, command="serve", env=(), listen="127.0.0.1:0", as_user=None, cwd=None,
-            within=()):
+            within=(), program=BIN):
     """`shardfs serve SOURCE` on a free port of this machine; `within` is a command that runs another one."""
     options = ("--listen", listen, *options) if command == "serve" else options
     with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen([*within, BIN, command, os.fspath(source), *map(os.fspath, options)],
+        process = subprocess.Popen([*within, program, command, os.fspath(source), *map(os.fspath, options)],
                                    stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
                                    env={**os.environ, **dict(env)}, cwd=cwd, user=as_user, group=as_user,
                                    extra_groups=None if as_user is None else [])
