@@ -1,6 +1,7 @@
 //! Formats that no file has but those of the tests: each is one thing that real formats need. A process that has added
 //! them shows them as any other, and all suites and programs get them in this way.
 #![allow(dead_code, reason = "each program uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 pub(crate) mod forest;
 pub(crate) mod grids;
