@@ -490,17 +490,16 @@ pub fn filter(which: u8, parameter: u8) -> Option<Filter> {
         12 => Filter::Shuffle(width),
         13 => Filter::Bitshuffle(Bitshuffle { width, block: 0, compressed: compressed[usize::from(parameter) % 3] }),
         14 => Filter::Delta(Delta::new(number(parameter), number(parameter >> 3))?),
-        15 => Filter::Szip(Szip::new(&[
-            u32::from(parameter) & 0x30,
-            8,
-            [8, 12, 16, 24, 32, 64][width as usize % 6],
-            100,
-        ])?),
+        15 => Filter::Szip(Szip::new(&[u32::from(parameter), 8, [8, 12, 16, 24, 32, 64][width as usize % 6], 300])?),
+        16 if parameter >= WRITTEN => Filter::Nbit(Arc::new(Nbit::new(&written("nbit", parameter - WRITTEN)?)?)),
         16 => {
             // A record of a number and an array of bytes.
             let member = [0, 1, 4, high & 1, width.min(28), high >> 1 & 3];
             let rest = [4, 2, 6, 4, 2, 8, 1, 2, 0, 1 + high, 0];
             Filter::Nbit(Arc::new(Nbit::new(&[&[200, 3, 10, 2 + (high & 1)], &member[..], &rest].concat())?))
+        }
+        17 if parameter >= WRITTEN => {
+            Filter::ScaleOffset(ScaleOffset::new(&written("scaleoffset", parameter - WRITTEN)?)?)
         }
         17 => {
             let (kind, class, size) =
@@ -531,48 +530,63 @@ pub fn seeds(target: &str) -> Option<Vec<Vec<u8>>> {
     }
 }
 
+/// What reference programs have stored (`tests/golden/filters`), and the list of it.
+const VECTORS: &[u8] = include_bytes!("../tests/golden/filters/vectors.bin");
+const LIST: &str = include_str!("../tests/golden/filters/list.txt");
+
+/// The first parameter of a filter that stands for the numbers with which reference programs have used it.
+const WRITTEN: u8 = 128;
+
+/// Returns the lines of the list whose chain is this one filter.
+fn lines(filter: &str) -> impl Iterator<Item = Vec<&'static str>> {
+    let lines = LIST.lines().map(|line| line.splitn(5, ' ').collect::<Vec<_>>());
+    lines.filter(move |line| line[4] == filter || line[4].split(':').next() == Some(filter))
+}
+
+/// Returns the numbers of a filter in one of its lines.
+fn written(filter: &str, line: u8) -> Option<Vec<u32>> {
+    let line = lines(filter).nth(line.into())?;
+    line[4].split(':').nth(1)?.split(',').map(|number| number.parse().ok()).collect()
+}
+
 /// Seeds for [`filter_alone`]: what reference programs have stored with that filter, behind a parameter and the size.
 fn alone(name: &str) -> Vec<Vec<u8>> {
-    let bytes = include_bytes!("../tests/golden/filters/vectors.bin");
-    let list = include_str!("../tests/golden/filters/list.txt");
-    // The chain in the list, and the parameter that stands for it.
-    let (chain, parameter) = match name {
+    // The filter in the list, and the parameter that stands for it.
+    let (filter, parameter) = match name {
         "zstd_frame" => ("zstd", 0),
         "bzip2_stream" => ("bzip2", 0),
         "blosc_front" => ("blosc", 28),
+        "lz4" => ("none", 0),
         "lz4_sized" => ("lz4", 0),
         "shuffle" => ("shuffle:4", 3),
         "bitshuffle" => ("bitshuffle:4:0:lz4", 43),
         "checksum" => ("fletcher32", 3),
-        "szip" => ("szip", 0x20),
-        "nbit" => ("nbit", 8),
-        "scale_offset" => ("scaleoffset", 0x20),
-        "delta" => ("delta", 8),
+        "szip" => ("szip:169,8,32,300", 169),
+        "nbit" => ("nbit", WRITTEN),
+        "scale_offset" => ("scaleoffset", WRITTEN),
         name => (name, 0),
     };
     let part = |line: &[&str]| {
         let place = [2, 3].map(|at| line.get(at).and_then(|number| number.parse::<usize>().ok()).unwrap_or_default());
-        bytes.get(place[0]..place[0] + place[1]).unwrap_or_default()
+        VECTORS.get(place[0]..place[0] + place[1]).unwrap_or_default()
     };
-    let lines: Vec<Vec<&str>> = list.lines().map(|line| line.splitn(5, ' ').collect()).collect();
-    let raw = |name: &str| lines.iter().find(|line| line[0] == name && line[1] == "raw").map(|line| part(line));
-    let seed = |size: usize, stored: &[u8]| [&[parameter], &(size as u32).to_le_bytes()[..3], stored].concat();
-    let written = lines.iter().filter(|line| line[4] == chain || line[4].split(':').next() == Some(chain));
+    let raw = |name: &str| lines("raw").find(|line| line[0] == name).map(|line| part(&line).len());
+    let seed =
+        |parameter: u8, size: usize, stored: &[u8]| [&[parameter], &(size as u32).to_le_bytes()[..3], stored].concat();
     // Short ones of several kinds.
-    let mut written: Vec<_> = written
-        .filter_map(|line| Some((raw(line[1])?.len(), part(line))))
-        .filter(|(_, stored)| stored.len() < 4000)
-        .collect();
-    let step = written.len().div_ceil(8).max(1);
-    written = written.into_iter().step_by(step).collect();
-    let mut seeds: Vec<_> = written.into_iter().map(|(size, stored)| seed(size, stored)).collect();
-    // What reads any bytes.
+    let all = lines(filter).enumerate().filter_map(|(number, line)| Some((number as u8, raw(line[1])?, part(&line))));
+    let all: Vec<_> = all.filter(|(_, _, stored)| stored.len() < 4000).collect();
+    let step = all.len().div_ceil(8).max(1);
+    let own = |number: u8| if parameter == WRITTEN { parameter + number } else { parameter };
+    let mut seeds: Vec<_> =
+        all.into_iter().step_by(step).map(|(number, size, stored)| seed(own(number), size, stored)).collect();
+    // What reads any bytes, or has no line.
     let data: Vec<u8> = (0..3000u32).map(|at| (at / 7) as u8).collect();
     match name {
-        "lz4" => seeds.push(seed(data.len(), &lz4_flex::block::compress(&data))),
-        "scaled" => seeds.push([&[8, 0, 8, 0], &data[..]].concat()),
-        "pack_bits" => seeds.push([&[0, 0, 8, 0, 0], &data[..256]].concat()),
-        "delta" => seeds.push([&[8, 0, 8, 0], &data[..]].concat()),
+        "lz4" => seeds.push(seed(0, data.len(), &lz4_flex::block::compress(&data))),
+        "pack_bits" => seeds.push(seed(0, 8 * 256, &[&[0], &data[..256]].concat())),
+        // Numbers of one byte that are stored in four.
+        "delta" | "scaled" => seeds.push(seed(137, data.len() / 4, &data)),
         _ => {}
     }
     seeds
