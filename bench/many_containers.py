@@ -112,16 +112,17 @@ def rates(reader, top, count):
     return FRAMES * count / max(passes[0]), READS / max(passes[1])
 
 
-def best(reader, folder, count):
-    """The best of several rounds, each with nothing decoded."""
-    found = []
+def best(reader, folder):
+    """The best of several rounds for each number of episodes, by turns, each with nothing decoded."""
+    found = {count: [] for count in COUNTS}
     for _ in range(ROUNDS):
-        if reader is FromMount:
-            with fresh(folder, f"--cache-size={CACHE}") as mnt:
-                found.append(rates(reader, mnt, count))
-        else:
-            found.append(rates(reader, folder, count))
-    return [max(rate) for rate in zip(*found)]
+        for count in COUNTS:
+            if reader is FromMount:
+                with fresh(folder, f"--cache-size={CACHE}") as mnt:
+                    found[count].append(rates(reader, mnt, count))
+            else:
+                found[count].append(rates(reader, folder, count))
+    return {count: [max(rate) for rate in zip(*rounds)] for count, rounds in found.items()}
 
 
 def main():
@@ -136,10 +137,9 @@ def main():
     for name, reader in ("mount", FromMount), ("package", FromPackage), ("fsspec", FromFsspec):
         if arguments.only not in name:
             continue
-        few = None
-        for count in COUNTS:
-            first, second = best(reader, folder, count)
-            few = few or second
+        found = best(reader, folder)
+        few = found[COUNTS[0]][1]
+        for count, (first, second) in found.items():
             rows.note(f"{name}, {count:,} episodes, first pass", f"{first:,.0f} frames/s")
             rows.value(f"{name}, {count:,} episodes, second pass", second, "frames/s", f"≥ {GOAL:g} × that of 200",
                        second >= GOAL * few)

@@ -376,7 +376,7 @@ def test_fsspec_reads_it(fixtures_server):
 def test_what_the_page_says(fixtures_server):
     """The programs of docs/SERVE.md, on this server's address."""
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/SERVE.md").read_text(), re.S | re.M)
-    said = ["(24, 7)\n(24, 7)\n", "(10, 6)\n"]
+    said = ["(24, 7)\n(24, 7)\n", "(10, 7)\n"]
     assert len(blocks) == len(said)
     for block, expected in zip(blocks, said):
         assert "http://127.0.0.1:8080/" in block

@@ -13,8 +13,7 @@ use super::{
     varying::{Elements, Starts, Varying},
 };
 use crate::{
-    cache::BlockError,
-    format::{DType, Fields},
+    format::DType,
     limits,
     view::{Fault, ReadContext, Rendered, View, pieces::Pieces},
 };
