@@ -68,7 +68,10 @@ impl Siblings {
                 Ok((file, stat)) if may_read_both(&self.container.stat, &stat) => {
                     return Ok((Some(stat.version), Some(file)));
                 }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((None, None)),
+                // A link on the way would be another error.
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                    return Ok((None, None));
+                }
                 _ => {}
             }
         }
