@@ -257,7 +257,8 @@ class Array(Dataset):
         axis = rest[0]
         assert not isinstance(axis, int)
         if isinstance(axis, range) and abs(axis.step) == 1:
-            low, high = min(axis), max(axis) + 1
+            low, last = _ends(axis)
+            high = last + 1
             found = self._read(first + low * math.prod(inner[1:]), (high - low, *inner[1:]))
             front: range | list[int] = range(axis.start - low, axis.stop - low, axis.step)
         else:
@@ -268,7 +269,7 @@ class Array(Dataset):
     def _first_axis(self, first: int, axis: int | range | list[int], inner: tuple[int, ...]) -> NDArray[Any]:
         """Reads rows of this shape, counted from element number `first` on."""
         if isinstance(axis, range) and axis.step in (1, -1):
-            found = self._read(first + min(axis) * math.prod(inner), (len(axis), *inner))
+            found = self._read(first + _ends(axis)[0] * math.prod(inner), (len(axis), *inner))
             return found[::axis.step]
         assert not isinstance(axis, int)
         return self._rows(first, list(axis), inner)
@@ -304,6 +305,11 @@ class Array(Dataset):
         found = _as_array(self._node.slices(slices, itemsize, typestr, shape), dtype)
         turn = tuple(slice(None, None, 1 if axis.step > 0 else -1) for axis in axes)
         return found[turn] if any(axis.step < 0 for axis in axes) else found
+
+
+def _ends(axis: range) -> tuple[int, int]:
+    """Returns the smallest and the largest number of a range that is not empty, without going through it."""
+    return min(axis[0], axis[-1]), max(axis[0], axis[-1])
 
 
 def without_names(key: Any) -> tuple[Any, Any]:
