@@ -51,7 +51,7 @@
 //! - `serve` (default): `shardfs serve`, the tree over HTTP and WebDAV.
 //! - `video` (default): frames of AV1 and H.264 videos. They are decoded in a process of its own, so a program that uses
 //!   this library says how to start one ([`set_decoder`]); otherwise frames are left out.
-//! - `ndarray`: [`Array::to_ndarray`] gives arrays of the crate ndarray.
+//! - `ndarray`: `Array::to_ndarray` gives arrays of the crate ndarray.
 //! - `unstable-internals`: makes the modules public that all this is made of. They are for the project's own tests,
 //!   fuzzing and benchmarks, and change without notice; `docs/ARCHITECTURE.md` describes them.
 //!
