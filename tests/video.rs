@@ -13,9 +13,10 @@ use std::{
 
 use shardfs::{
     Verify,
-    cache::Cache,
+    cache::{Cache, DiskTierOptions},
     format::mp4::{Track, VideoCodec},
     source::{Source, Unlimited},
+    store::MappedFile,
     video,
     view::{ReadContext, video::Footage},
 };
@@ -212,6 +213,39 @@ fn damaged_samples_cost_their_frames_and_nothing_else() {
             }
         }
     }
+}
+
+/// With a disk tier, a second process decodes nothing.
+#[test]
+fn frames_of_the_disk_tier_need_no_decoder() {
+    let _alone = start();
+    let folder = tempfile::tempdir().unwrap();
+    let options = DiskTierOptions { folder: folder.path().join("tier"), size: 1 << 30, wait: true, all: true };
+    let path = folder.path().join("av1.mp4");
+    fs::copy(golden("av1.mp4"), &path).unwrap();
+    let open = |container| {
+        let source: Arc<dyn Source> = Arc::new(MappedFile::open(&path).unwrap());
+        let track = Arc::new(Track::read(&*source, &Unlimited).unwrap());
+        let cache = Cache::with_disk_tier(16 << 20, Verify::Lazy, options.open(16 << 20).unwrap());
+        (Footage::new(track, source.clone(), 0), ReadContext::new(source, cache, container))
+    };
+    let (footage, reader) = open(6);
+    let decoded: Vec<_> = (0..12).map(|frame| footage.pixels(&reader, frame).unwrap()).collect();
+    reader.cache.disk_tier().unwrap().disk().finish();
+    for process in decoders() {
+        let _ = Command::new("kill").args(["-9", &process.to_string()]).status();
+    }
+    let nothing =
+        video::Program { path: "/nonexistent".into(), name: None, arguments: Vec::new(), environment: Vec::new() };
+    video::set_program(nothing);
+    let (footage, reader) = open(7);
+    for (frame, pixels) in decoded.iter().enumerate().rev() {
+        assert!(footage.pixels(&reader, frame as u64).unwrap()[..] == pixels[..], "{frame}");
+    }
+    // Another state of the file has other frames.
+    fs::write(&path, fs::read(golden("h264.mp4")).unwrap()).unwrap();
+    let (footage, reader) = open(8);
+    assert!(footage.pixels(&reader, 0).is_err());
 }
 
 #[test]

@@ -210,13 +210,13 @@ impl DiskTier {
         &self.disk
     }
 
-    /// Returns whether reading a part of the block from this disk takes at most half of `decoding`, the time to decode
-    /// it.
-    pub(super) fn is_worth(&self, block: &Block, decoding: Duration) -> bool {
+    /// Returns whether reading a part of a block of `size` bytes from this disk takes at most half of `decoding`, the time
+    /// to decode it.
+    pub(super) fn is_worth(&self, size: u64, decoding: Duration) -> bool {
         if self.all {
             return true;
         }
-        let bytes = block.size.min(TYPICAL_READ);
+        let bytes = size.min(TYPICAL_READ);
         let reading = OPENING + bytes.saturating_mul(self.picos_per_byte.load(Relaxed)) / 1000;
         decoding.as_nanos() >= u128::from(reading.saturating_mul(2))
     }
@@ -243,11 +243,12 @@ impl DiskTier {
     /// Keeps a piece of a block whose checksum is not known yet. If it returns `false`, [`Self::keep_verdict`] must not
     /// be called.
     pub(super) fn keep_piece(&self, name: &Name, start: u64, piece: Payload) -> bool {
-        let key = name.key_of(start);
-        if self.disk.contains(&key) {
-            return true;
-        }
-        self.put(|way| self.disk.put_by(way, &key, piece.clone()))
+        self.keep_blob(&name.key_of(start), piece)
+    }
+
+    /// Keeps a blob unless it is there. Returns whether it is, or will be written.
+    pub(super) fn keep_blob(&self, key: &[u8], bytes: Payload) -> bool {
+        self.disk.contains(key) || self.put(|way| self.disk.put_by(way, key, bytes.clone()))
     }
 
     /// Puts something into the disk's queue. Waits for room there if decoding may wait.
@@ -294,7 +295,7 @@ impl DiskTier {
     }
 
     /// Fills `out` with bytes of a blob that should have `size` bytes. Returns whether that succeeded.
-    fn read_blob(&self, blob: &Blob, size: u64, at: u64, out: &mut [u8]) -> bool {
+    pub(super) fn read_blob(&self, blob: &Blob, size: u64, at: u64, out: &mut [u8]) -> bool {
         let start = Instant::now();
         let is_read = blob.len() == size && blob.read_at(at, out).is_ok();
         let took = start.elapsed();
@@ -445,7 +446,7 @@ impl Cache {
 
     /// Keeps a decoded block on disk as well, if its checksum was compared and it is worth it.
     pub(super) fn keep(&self, spill: &DiskTier, name: &Name, block: &Block, took: Duration, bytes: Payload) {
-        if self.verify != Verify::Off && spill.is_worth(block, took) {
+        if self.verify != Verify::Off && spill.is_worth(block.size, took) {
             spill.keep(name, bytes);
         }
     }
@@ -469,7 +470,7 @@ impl Cache {
         took: Option<Duration>,
     ) {
         let Some((spill, name)) = self.spilled(file.block, source) else { return };
-        let is_worth = took.is_none_or(|took| self.verify != Verify::Off && spill.is_worth(file.block, took));
+        let is_worth = took.is_none_or(|took| self.verify != Verify::Off && spill.is_worth(file.block.size, took));
         // Mapped now: a file that cannot be mapped later would have no bytes.
         if is_worth && memory.memory().bytes(0..memory.memory().size() as usize).is_ok() {
             spill.keep_file(&name, file, memory.clone());

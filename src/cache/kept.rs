@@ -1,6 +1,6 @@
 //! What was made of a file's bytes, kept on disk for the next process: a parsed index, or small parts of a far file.
 
-use std::{ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use super::{Buffer, Cache};
 use crate::{
@@ -50,16 +50,39 @@ impl Cache {
         let _ = self.disk_of_store.set(disk);
     }
 
+    /// Returns a block of `size` bytes that was made of a file's bytes, such as a frame of a video, from the disk tier.
+    ///
+    /// May read the file and the disk.
+    pub(crate) fn spilled_block(&self, source: &dyn Source, name: &KeptName<'_>, size: u64) -> Option<Buffer> {
+        let tier = self.disk.as_ref()?;
+        let key = self.key_of_made(source, name)?;
+        let blob = tier.disk().contains(&key).then(|| tier.disk().get(&key))?.filter(|blob| blob.len() == size)?;
+        let mut bytes = self.buffer(size, 0).ok()?;
+        tier.read_blob(&blob, size, 0, &mut bytes).then_some(bytes)
+    }
+
+    /// Keeps a block that was made of a file's bytes in the disk tier, if there is one and it is worth it. `took` is how
+    /// long it took to make.
+    pub(crate) fn spill_block(&self, source: &dyn Source, name: &KeptName<'_>, bytes: Arc<Buffer>, took: Duration) {
+        let Some(tier) = self.disk.as_ref().filter(|tier| tier.is_worth(bytes.len() as u64, took)) else { return };
+        if let Some(key) = self.key_of_made(source, name) {
+            tier.keep_blob(&key, bytes);
+        }
+    }
+
     fn disk_for(&self, source: &dyn Source) -> Option<&Arc<Disk>> {
         let far = self.disk_of_store.get().filter(|_| source.filesystem().is_none());
         far.or_else(|| self.disk.as_ref().map(|tier| tier.disk()))
     }
 
     fn kept_key(&self, source: &dyn Source, name: &KeptName<'_>) -> Option<(&Arc<Disk>, Vec<u8>)> {
-        let disk = self.disk_for(source)?;
+        Some((self.disk_for(source)?, self.key_of_made(source, name)?))
+    }
+
+    fn key_of_made(&self, source: &dyn Source, name: &KeptName<'_>) -> Option<Vec<u8>> {
         let state = self.name_of_state(source, name.from.clone(), true)?;
         let lengths = [name.kind.len() as u64, name.from.start, name.from.end].map(u64::to_le_bytes);
         let key = [b"made\0", name.kind.as_bytes(), lengths.as_flattened(), &state, name.name].concat();
-        (key.len() <= LONGEST_KEY).then_some((disk, key))
+        (key.len() <= LONGEST_KEY).then_some(key)
     }
 }

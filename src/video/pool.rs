@@ -1,26 +1,28 @@
 //! Schedules the decoding of frames: a few threads, each with its own process, decode groups of pictures.
 //!
 //! One thread decodes a group for all readers. It puts each complete frame into the cache and wakes the readers that
-//! wait for it. While no other job waits, the thread continues to the end of the group, or some frames further if a
+//! wait for it, and into the disk tier, if there is one. While no other job waits, the thread continues to the end of the group, or some frames further if a
 //! reader goes through the video.
 
 use std::{
     collections::{HashMap, VecDeque},
     convert::Infallible,
+    ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use parking_lot::{Condvar, Mutex};
+use sha2::{Digest, Sha256};
 
 use super::{
     process::{Failure, Pixels, Process},
     protocol::PAYLOAD,
 };
 use crate::{
-    cache::{BlockError, Buffer, Cache, Key, Tag},
+    cache::{BlockError, Buffer, Cache, KeptName, Key, Tag},
     format::mp4::{Track, VideoCodec},
     per_process::PerProcess,
     single_flight::SingleFlight,
@@ -36,6 +38,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// may take.
 const AHEAD: u64 = 16;
 const AHEAD_PART: u64 = 16;
+/// What frames in the disk tier are called, with the version of their names.
+const FRAME_KIND: &str = "frame of a video 1";
 /// How often a reader starts again because its frame was evicted before it was taken.
 const TRIES: usize = 8;
 
@@ -67,6 +71,40 @@ impl Wanted {
             Ok(parts) => Some(Ok(parts.into_iter().next()?)),
             Err(error) => Some(Err(error)),
         }
+    }
+
+    /// Returns the frame from the disk tier, if it was kept there by this process or another one.
+    fn spilled(&self) -> Option<Arc<Buffer>> {
+        let (name, from) = self.name_on_disk(self.frame)?;
+        let name = KeptName { kind: FRAME_KIND, name: &name, from };
+        let pixels = self.cache.spilled_block(&*self.source, &name, self.track.frame_size())?;
+        Some(self.cache.insert(self.key(self.frame), pixels))
+    }
+
+    /// Keeps a frame in the disk tier, if there is one.
+    fn spill(&self, frame: u64, pixels: Arc<Buffer>, took: Duration) {
+        if let Some((name, from)) = self.name_on_disk(frame) {
+            let name = KeptName { kind: FRAME_KIND, name: &name, from };
+            self.cache.spill_block(&*self.source, &name, pixels, took);
+        }
+    }
+
+    /// Returns what names a frame of the video in every process, and the bytes of the file that it is decoded from: those
+    /// from the first sample of its group of pictures to the last.
+    fn name_on_disk(&self, frame: u64) -> Option<(Vec<u8>, Range<u64>)> {
+        self.cache.disk_tier()?;
+        let (track, own) = (&self.track, self.track.sample_of(frame)?);
+        let group = track.group(frame)?;
+        let mut from = track.sample(own)?.stored();
+        for sample in [group.start, group.end.checked_sub(1)?] {
+            let stored = track.sample(sample)?.stored();
+            from = from.start.min(stored.start)..from.end.max(stored.end);
+        }
+        let (stored, (width, height)) = (track.sample(own)?.stored(), track.size());
+        let numbers = [frame, own.into(), group.start.into(), group.end.into(), stored.start, stored.end];
+        let mut name = Sha256::digest(track.configuration()).to_vec();
+        name.extend(numbers.into_iter().chain([width, height].map(u64::from)).flat_map(u64::to_le_bytes));
+        (from.end <= self.source.len()).then_some((name, from))
     }
 
     fn group(&self) -> Result<Group, Arc<BlockError>> {
@@ -183,6 +221,9 @@ pub(crate) fn decode(wanted: &Wanted) -> Result<Arc<Buffer>, Arc<BlockError>> {
     for _ in 0..TRIES {
         if let Some(ready) = wanted.ready(wanted.frame) {
             return ready;
+        }
+        if let Some(pixels) = wanted.spilled() {
+            return Ok(pixels);
         }
         let job = pool().job(group, wanted)?;
         if let Some(done) = job.wait(wanted.frame) {
@@ -361,8 +402,9 @@ impl Decoder {
                 return Ok(false);
             }
             let bytes = stored(wanted, place.next)?;
+            let start = Instant::now();
             let decoded = process.decode(place.next, bytes, &mut |sample, pixels| {
-                place.last = keep(job, sample, pixels).or(place.last);
+                place.last = keep(job, sample, pixels, start.elapsed()).or(place.last);
             });
             if let Err(failure) = decoded {
                 return Err(self.failed(&failure));
@@ -372,8 +414,9 @@ impl Decoder {
         // AV1 returns each frame with its sample.
         if wanted.track.codec() != VideoCodec::Av1 {
             self.video = None;
+            let start = Instant::now();
             let finished = process.finish(&mut |sample, pixels| {
-                keep(job, sample, pixels);
+                keep(job, sample, pixels, start.elapsed());
             });
             if let Err(failure) = finished {
                 return Err(self.failed(&failure));
@@ -426,8 +469,8 @@ fn stored(wanted: &Wanted, number: u32) -> Result<Vec<u8>, Arc<BlockError>> {
     wanted.source.read(stored).map_err(|error| Arc::new(error.into()))
 }
 
-/// Keeps a frame for its readers. Returns its number.
-fn keep(job: &Job, sample: u32, pixels: &Pixels<'_>) -> Option<u64> {
+/// Keeps a frame for its readers. Returns its number. `took` is how long its sample took to decode.
+fn keep(job: &Job, sample: u32, pixels: &Pixels<'_>, took: Duration) -> Option<u64> {
     let wanted = &job.wanted;
     let frame = wanted.track.frame_of(sample)?;
     let size = wanted.track.frame_size();
@@ -448,9 +491,11 @@ fn keep(job: &Job, sample: u32, pixels: &Pixels<'_>) -> Option<u64> {
     if let Some(copied) = copied {
         let mut progress = job.progress.lock();
         if is_wanted {
-            progress.frame = Some(copied);
+            progress.frame = Some(copied.clone());
         }
         job.changed.notify_all();
+        drop(progress);
+        wanted.spill(frame, copied, took);
     }
     Some(frame)
 }
