@@ -310,6 +310,16 @@ pub(crate) trait Store: Send + Sync {
         let _ = path;
     }
 
+    /// Announces that these names in a folder are looked at next, and with `lists` all others as well. A store that is
+    /// reached by requests then asks for them together.
+    ///
+    /// # Errors
+    /// As [`Self::stat`]; what is not allowed is no error.
+    fn expect_in(&self, folder: &Path, names: &[&OsStr], lists: bool) -> io::Result<()> {
+        let _ = (folder, names, lists);
+        Ok(())
+    }
+
     /// Returns the name by which a folder shows what is called `part` in it. Only a store whose names need not be those
     /// of files, such as keys, shows others than it has.
     fn name_of(&self, folder: &Path, part: &OsStr) -> OsString {

@@ -295,6 +295,13 @@ impl Run<'_> {
             };
         };
         let path = folder.join(&name);
+        let entry = match entry.entered() {
+            Ok(entry) => entry,
+            Err(error) => {
+                self.note(error.to_problem());
+                return None;
+            }
+        };
         match (kind, entry.warnings()) {
             (FileKind::Folder, Ok(None)) => return Some(Task::Folder(entry, Some(path), 0)),
             (FileKind::Folder, Ok(Some(_))) => return Some(Task::Container(entry, path)),

@@ -70,6 +70,7 @@ use changes::Invalidations;
 use container_id::ContainerId;
 use containers::Containers;
 use control::Control;
+use detection::Entered;
 use inodes::Inodes;
 use node::Node;
 use opened::Opened;
@@ -389,10 +390,17 @@ impl Vfs {
         #[cfg(feature = "remote")]
         if let Some(found) = crate::store::remote::open(source, &options.remote, cache, is_container_name) {
             let (store, top, name) = found?;
+            let kind = |path: &Path| store.stat(path, Wait::Always).ok().flatten().map(|stat| stat.kind);
             let is_marked = |marker: &&str| {
-                let found = store.stat(Path::new(marker), Wait::Always);
-                matches!(found, Ok(Some(stat)) if stat.kind == Kind::File)
+                let marker = Path::new(marker);
+                let folder = marker.parent().filter(|folder| !folder.as_os_str().is_empty());
+                folder.is_none_or(|folder| kind(folder) == Some(Kind::Folder)) && kind(marker) == Some(Kind::File)
             };
+            if may_be_one && name.is_none() {
+                let names: Vec<_> = markers().filter_map(|marker| Path::new(marker).iter().next()).collect();
+                // What cannot be found out is asked for again, one by one.
+                let _ = store.expect_in(Path::new(""), &names, false);
+            }
             // The folder itself has no name in the store, whose top it is.
             let alone = match name.as_deref() {
                 Some(name) => Some(one(name)),
@@ -494,6 +502,22 @@ impl Vfs {
             Node::InContainer(id, _) => Ok(Some(self.opened(&id, Wait::Always)?.tree.clone())),
             _ => Ok(None),
         }
+    }
+
+    /// Finds out whether a folder is a container that is recognised only when it is entered. Returns the attributes of
+    /// the container's folder then, and holds its node until it is forgotten.
+    ///
+    /// # Errors
+    /// [`Error`] if it cannot be found out.
+    pub(crate) fn enter(&self, ino: u64) -> Result<Option<Attr>, Error> {
+        let node = self.node(ino)?;
+        let entered = self.entered(node.clone(), Entered::ToLookUp, Wait::Always)?;
+        if entered == node {
+            return Ok(None);
+        }
+        let attr = self.attr_of(&entered, Wait::Always)?;
+        self.inodes.remember(attr.ino, entered);
+        Ok(Some(attr))
     }
 
     /// Returns whether a node that was looked up is a container's folder. Opens nothing.
@@ -653,26 +677,29 @@ impl Vfs {
         if parent == ROOT && name == control::FOLDER && !self.options.control {
             return Ok(None);
         }
-        let found =
-            match if self.is_control(parent, name) { Node::ControlFolder } else { self.node_with(parent, wait)? } {
-                // It is found whatever the root is now, and even if that cannot be looked at.
-                Node::ControlFolder if parent == ROOT => Some(self.control_node(Node::ControlFolder)),
-                Node::SourceFolder(path) => {
-                    if wait != Wait::Never {
-                        self.source.store().watch(&path, wait);
-                    }
-                    let found = self.source.find(&path, name, wait)?;
-                    found.map(SourceEntry::into_node).map(|(node, stat)| {
-                        let attr = self.attr_at(&node, &stat);
-                        (node, attr)
-                    })
+        let found = match if self.is_control(parent, name) {
+            Node::ControlFolder
+        } else {
+            self.entered(self.node_with(parent, wait)?, Entered::ToLookUp, wait)?
+        } {
+            // It is found whatever the root is now, and even if that cannot be looked at.
+            Node::ControlFolder if parent == ROOT => Some(self.control_node(Node::ControlFolder)),
+            Node::SourceFolder(path) => {
+                if wait != Wait::Never {
+                    self.source.store().watch(&path, wait);
                 }
-                Node::InContainer(id, folder) => self.lookup_inside(&id, folder, name, wait)?,
-                Node::ControlFolder => {
-                    self.control.lookup(name, self).map(|file| self.control_node(Node::ControlFile(file)))
-                }
-                Node::SourceLink(_) | Node::SourceFile(..) | Node::ControlFile(_) => None,
-            };
+                let found = self.source.find(&path, name, wait)?;
+                found.map(SourceEntry::into_node).map(|(node, stat)| {
+                    let attr = self.attr_at(&node, &stat);
+                    (node, attr)
+                })
+            }
+            Node::InContainer(id, folder) => self.lookup_inside(&id, folder, name, wait)?,
+            Node::ControlFolder => {
+                self.control.lookup(name, self).map(|file| self.control_node(Node::ControlFile(file)))
+            }
+            Node::SourceLink(_) | Node::SourceFile(..) | Node::ControlFile(_) => None,
+        };
         let marker = || self.control.marker(name).filter(|_| parent == ROOT);
         let found = found.or_else(|| marker().map(|file| self.control_node(Node::ControlFile(file))));
         let Some((node, attr)) = found else { return Ok(None) };

@@ -303,6 +303,12 @@ impl Handle {
         let found = vfs.lookup(folder, name)?;
         Ok(found.map(|attr| (Self { vfs: vfs.clone(), ino: attr.ino }, attr)))
     }
+
+    /// Finds out whether a folder is a container that is recognised only when it is entered; see [`Vfs::enter`].
+    fn enter(vfs: &Arc<Vfs>, folder: u64) -> Result<Option<(Self, vfs::Attr)>, Error> {
+        let found = vfs.enter(folder)?;
+        Ok(found.map(|attr| (Self { vfs: vfs.clone(), ino: attr.ino }, attr)))
+    }
 }
 
 impl Drop for Handle {

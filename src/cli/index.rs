@@ -220,8 +220,10 @@ impl Work {
                 for listed in entries {
                     let path = path.join(listed.name());
                     let (kind, is_container) = (listed.kind, listed.is_container());
-                    match listed.entry() {
-                        Ok(entry) if is_container => containers.push(Container { path, entry }),
+                    match listed.entry().and_then(Entry::entered) {
+                        Ok(entry) if is_container || entry.seen_container().is_some() => {
+                            containers.push(Container { path, entry })
+                        }
                         Ok(entry) if kind == FileKind::Folder => folders.push_back((entry, path)),
                         Ok(entry) => drop(files.insert(path, entry)),
                         // It was removed, or may not be looked at.

@@ -77,6 +77,10 @@ impl Store for Unveiled {
         self.0.expect(&stored(path));
     }
 
+    fn expect_in(&self, folder: &Path, names: &[&OsStr], lists: bool) -> io::Result<()> {
+        self.0.expect_in(&stored(folder), names, lists)
+    }
+
     fn name_of(&self, folder: &Path, part: &OsStr) -> OsString {
         self.0.name_of(&stored(folder), part)
     }

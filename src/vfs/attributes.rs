@@ -91,6 +91,12 @@ impl Vfs {
             Node::SourceFolder(path) | Node::SourceLink(path) => match (node, self.source.find_path(path)?) {
                 (Node::SourceFolder(_), Some(SourceEntry::Folder(_, stat)))
                 | (Node::SourceLink(_), Some(SourceEntry::Link(_, stat))) => Ok(self.attr_at(node, &stat)),
+                // It was looked up before it was entered, and then proved to be a container.
+                (Node::SourceFolder(_), Some(SourceEntry::Container(id)))
+                    if id.marker.is_some() && self.source.store().detects_by_name() =>
+                {
+                    Ok(self.attr_at(node, &id.stat))
+                }
                 // The path is something else now, or does not exist.
                 _ => Err(Error::stale(path.to_path_buf())),
             },

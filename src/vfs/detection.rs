@@ -94,6 +94,20 @@ fn marked(folder: &Stat, marker: &Stat) -> Stat {
     Stat { mode, size, mtime, version, via_link: folder.via_link || marker.via_link, ..*folder }
 }
 
+/// What a folder was entered for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entered {
+    /// One name in it is looked up.
+    ToLookUp,
+    /// All its names are listed.
+    ToList,
+}
+
+/// Returns the names in a folder that a format's markers are, or lie below.
+fn first_names(format: &'static Format) -> impl Iterator<Item = &'static OsStr> {
+    format.markers.iter().filter_map(|marker| Path::new(marker).iter().next())
+}
+
 /// What a marker says of its folder.
 enum Marked {
     /// It is not there, and cannot come without a change of the folder that it would be in.
@@ -251,9 +265,9 @@ impl Detection {
         !self.folders.is_empty()
     }
 
-    /// Returns the container that a folder is, by the first of a format's markers that is there, if it is
-    /// accepted. `None`
-    /// for an ordinary folder.
+    /// Returns the container that a folder is, by the first of a format's markers that is there, if it is accepted. `None`
+    /// for an ordinary folder. If each look takes a request, only a folder that is `entered`, was found to be a container
+    /// when it was entered, or has the suffix of a format is looked into.
     ///
     /// # Errors
     /// As [`Self::look`].
@@ -263,6 +277,7 @@ impl Detection {
         path: &FilePath,
         stat: &Stat,
         problems: &Problems,
+        entered: Option<Entered>,
     ) -> Result<Option<FoundFolder>, Error> {
         let state = self.key.hash(&[path.parts()[0], b"/", path.parts()[1], b"/", &stat.version.to_bytes()]);
         // A folder in which no marker can be while it is in the same state.
@@ -272,18 +287,36 @@ impl Detection {
         }
         let mut folder: Option<Arc<Path>> = None;
         let mut is_plain = !store.is_far();
+        let by_name = store.detects_by_name() && !self.is_alone;
+        let was = if by_name { self.was_entered(path, stat) } else { None };
+        if let (true, Some(entered)) = (by_name, entered) {
+            let folder = path.to_path_buf();
+            let names: Vec<_> = self.folders.iter().flat_map(|format| first_names(format)).collect();
+            let looked = store.expect_in(&folder, &names, entered == Entered::ToList);
+            looked.map_err(|error| problems.failed(&error, "stat", folder))?;
+        }
         for format in &self.folders {
-            // Each look would be a request.
-            if store.detects_by_name() && !self.is_alone && !format.has_name(path.name())
-                || is_within(path, format.name)
-            {
+            let is_asked = || entered.is_some() || format.has_name(path.name()) || was == Some(*format);
+            if by_name && !is_asked() || is_within(path, format.name) {
                 continue;
             }
             let folder = folder.get_or_insert_with(|| path.to_path_buf().into());
             for name in format.markers {
+                // A marker in a folder of its own can come without a change of this one.
+                let own = Path::new(name).parent().filter(|own| !own.as_os_str().is_empty());
+                let is_missing = |own: &Path| matches!(store.stat(&folder.join(own), Wait::Always), Ok(None));
+                // Entering has told whether that folder is there.
+                if by_name && entered.is_some() && own.is_some_and(is_missing) {
+                    continue;
+                }
                 let marker = FilePath::new(folder.clone(), OsStr::new(name));
                 match self.look_at_marker(store, (&marker, stat), problems, format)? {
-                    Marked::Sound(stat, others) => return Ok(Some(FoundFolder { format, marker: name, stat, others })),
+                    Marked::Sound(shown, others) => {
+                        if by_name {
+                            self.cache.keep_parsed(self.key_of_entered(path, stat), *format, self.cache.hold(0));
+                        }
+                        return Ok(Some(FoundFolder { format, marker: name, stat: shown, others }));
+                    }
                     Marked::Refused => {
                         is_plain = false;
                         break;
@@ -291,9 +324,7 @@ impl Detection {
                     Marked::Unknown => is_plain = false,
                     Marked::Absent => {}
                 }
-                // A marker in a folder of its own can come without a change of this one.
-                let own = Path::new(name).parent().filter(|own| !own.as_os_str().is_empty());
-                is_plain &= own.is_none_or(|own| matches!(store.stat(&folder.join(own), Wait::Always), Ok(None)));
+                is_plain &= own.is_none_or(is_missing);
             }
         }
         // A folder can change twice within one tick of the clock.
@@ -301,6 +332,16 @@ impl Detection {
             self.cache.parsed_default::<()>(plain, 0);
         }
         Ok(None)
+    }
+
+    /// Returns the format of the container that a folder was when it was entered.
+    pub(super) fn was_entered(&self, path: &FilePath, stat: &Stat) -> Option<&'static Format> {
+        self.cache.parsed::<&'static Format>(self.key_of_entered(path, stat)).map(|format| *format)
+    }
+
+    fn key_of_entered(&self, path: &FilePath, stat: &Stat) -> Key {
+        let parts = [path.parts()[0], b"/", path.parts()[1], b"/", &stat.version.to_bytes()];
+        Key::named("entered folder", &self.key.hash(&parts).to_le_bytes())
     }
 
     /// Returns the state of a marker that makes its folder a container, and of the other files that it names.

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, ops::ControlFlow, path::Path, sync::Arc};
 
-use super::{Attr, Error, FileKind, Node, Vfs, control, slow::Operation};
+use super::{Attr, Error, FileKind, Node, Vfs, control, detection::Entered, slow::Operation};
 use crate::{
     source::Wait,
     store::{FileId, FilePath},
@@ -55,7 +55,7 @@ impl Vfs {
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let _timer = self.time_operation(Operation::List, ino, None);
-        let node = self.node_with(ino, wait)?;
+        let node = self.entered(self.node_with(ino, wait)?, Entered::ToList, wait)?;
         let dots = if from < 2 { vec![(1, ".", ino), (2, "..", self.parent(ino, &node, wait)?)] } else { Vec::new() };
         let mut dots = dots.into_iter().skip(from as usize);
         // They come with the first entry: an answer of these two alone would make the kernel ask for the rest without

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Error, ROOT, Vfs, container_id::ContainerId, control, source_tree::SourceEntry};
+use super::{Error, ROOT, Vfs, container_id::ContainerId, control, detection::Entered, source_tree::SourceEntry};
 use crate::{
     source::Wait,
     store::{FileId, FilePath, unveiled},
@@ -51,6 +51,21 @@ impl Vfs {
             return Err(Error::would_block(Wait::Disk));
         }
         self.node(ino)
+    }
+
+    /// Returns the node whose names a folder shows: the root of a container if the folder proves to be one when it is
+    /// entered, and the folder itself otherwise.
+    ///
+    /// # Errors
+    /// [`Error`] if it cannot be found out, and `WouldBlock`.
+    pub(super) fn entered(&self, node: Node, entered: Entered, wait: Wait) -> Result<Node, Error> {
+        let Node::SourceFolder(path) = &node else { return Ok(node) };
+        let Some((id, is_new)) = self.source.enter(path, entered, wait)? else { return Ok(node) };
+        if is_new {
+            // The kernel may have what it listed before the marker came.
+            self.invalidate_node(self.ino(&node));
+        }
+        Ok(Node::InContainer(id, tree::ROOT))
     }
 
     /// Returns the inode number of a node.

@@ -12,7 +12,7 @@ use std::{
 use super::{
     Error, FileKind, Node,
     container_id::{ContainerId, Marked},
-    detection::{Detection, TRIES, Verdict},
+    detection::{Detection, Entered, TRIES, Verdict},
     folder_states::FolderStates,
     number_key::NumberKey,
     problems::Problems,
@@ -21,7 +21,7 @@ use crate::{
     cache::{Cache, Key},
     parallel,
     source::Wait,
-    store::{File, FilePath, Folder, Kind, Names, Stat, Store, Version},
+    store::{File, FilePath, Folder, Kind, Names, Stat, Store, Version, unveiled},
     tree::Formats,
 };
 
@@ -203,7 +203,9 @@ impl SourceTree {
             match stat.kind {
                 // Its markers have to be looked for.
                 Kind::Folder if self.detection.has_folders() && wait == Wait::Never => return Err(would_block()),
-                Kind::Folder if self.detection.has_folders() => return self.folder_entry(folder, name, stat).map(Some),
+                Kind::Folder if self.detection.has_folders() => {
+                    return self.folder_entry(folder, name, stat, None).map(Some);
+                }
                 Kind::Folder => return Ok(Some(SourceEntry::Folder(path(), stat))),
                 Kind::Link => return Ok(Some(SourceEntry::Link(path(), stat))),
                 Kind::Other => return Ok(None),
@@ -231,10 +233,45 @@ impl SourceTree {
         Ok(file.map(|path| SourceEntry::File(path, stat)))
     }
 
+    /// Returns the container that a folder is, if that is found out only when it is entered: in a store in which each look
+    /// takes a request, a listing of ten thousand folders looks into none of them. The second value says whether it is
+    /// new: until now it was shown as a folder.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(super) fn enter(
+        &self,
+        path: &Arc<Path>,
+        entered: Entered,
+        wait: Wait,
+    ) -> Result<Option<(Arc<ContainerId>, bool)>, Error> {
+        let is_own = unveiled::container_of(path).is_some();
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+        if is_own || !self.detection.has_folders() || !self.store.detects_by_name() {
+            return Ok(None);
+        }
+        if wait == Wait::Never {
+            return Err(Error::would_block(Wait::Disk));
+        }
+        let stat = self.store.stat(path, wait).map_err(|e| self.problems.failed(&e, "stat", path.to_path_buf()))?;
+        let Some(stat) = stat.filter(|stat| stat.kind == Kind::Folder) else { return Ok(None) };
+        let is_new = self.detection.was_entered(&FilePath::new(Arc::from(folder), name), &stat).is_none();
+        match self.folder_entry(&Arc::from(folder), name, stat, Some(entered))? {
+            SourceEntry::Container(id) => Ok(Some((id, is_new))),
+            _ => Ok(None),
+        }
+    }
+
     /// Returns what a folder is.
-    fn folder_entry(&self, folder: &Arc<Path>, name: &OsStr, stat: Stat) -> Result<SourceEntry, Error> {
+    fn folder_entry(
+        &self,
+        folder: &Arc<Path>,
+        name: &OsStr,
+        stat: Stat,
+        entered: Option<Entered>,
+    ) -> Result<SourceEntry, Error> {
         let path = FilePath::new(folder.clone(), name);
-        let look = || self.detection.look_into_folder(&*self.store, &path, &stat, &self.problems);
+        let look = || self.detection.look_into_folder(&*self.store, &path, &stat, &self.problems, entered);
         let Some(mut found) = look()? else { return Ok(SourceEntry::Folder(path.to_path_buf().into(), stat)) };
         let shown: Arc<Path> = path.to_path_buf().into();
         let marker = shown.join(found.marker);

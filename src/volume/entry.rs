@@ -167,7 +167,18 @@ impl Entry {
                 }
             }
         }
-        Ok(at)
+        at.entered()
+    }
+
+    /// Returns the container's folder, if this folder is a container that is recognised only when it is entered, and
+    /// otherwise this entry.
+    pub(crate) fn entered(self) -> Result<Self, Error> {
+        if !self.is_folder() {
+            return Ok(self);
+        }
+        let entered = Handle::enter(&self.handle.vfs, self.handle.ino)?;
+        let path = self.path.clone();
+        Ok(entered.map_or(self, |(handle, attr)| Self { handle: Arc::new(handle), attr, path }))
     }
 
     /// Returns the entry of a name in this folder; `None` if there is none.

@@ -341,9 +341,17 @@ struct Folder(Mutex<FolderState>);
 struct FolderState {
     listing: Option<(Instant, Arc<Listing>)>,
     /// Single look-ups, with what they found.
-    singles: HashMap<Box<[u8]>, (Instant, Option<Entry>)>,
+    singles: HashMap<Box<[u8]>, Single>,
     /// The listing that is requested now. All that wait for it get its result.
     flight: Arc<SingleFlight<Result<Arc<Listing>, FetchError>>>,
+}
+
+/// The answer to a look-up of one name.
+struct Single {
+    at: Instant,
+    entry: Option<Entry>,
+    /// Whether it counts towards the look-ups after which the folder is listed.
+    counts: bool,
 }
 
 /// Result of a wait.
@@ -465,9 +473,10 @@ impl Listings {
     pub(super) fn single(&self, path: &Path, name: &[u8]) -> (Option<Option<Entry>>, bool) {
         let folder = self.folder(path);
         let state = folder.0.lock();
-        let found = state.singles.get(name).filter(|(at, _)| at.elapsed() < self.ttl);
-        let recent = || state.singles.values().filter(|(at, _)| at.elapsed() < self.ttl).count();
-        (found.map(|(_, entry)| entry.clone()), found.is_none() && recent() >= SINGLES)
+        let is_recent = |single: &&Single| single.at.elapsed() < self.ttl;
+        let found = state.singles.get(name).filter(is_recent);
+        let recent = || state.singles.values().filter(|single| single.counts).filter(is_recent).count();
+        (found.map(|single| single.entry.clone()), found.is_none() && recent() >= SINGLES)
     }
 
     /// Returns the last answer for a name, however old it is.
@@ -477,17 +486,26 @@ impl Listings {
         if let Some((_, listing)) = &state.listing {
             return Some(listing.get(name));
         }
-        state.singles.get(name).map(|(_, entry)| entry.clone())
+        state.singles.get(name).map(|single| single.entry.clone())
     }
 
     /// Remembers the answer to a single look-up.
     pub(super) fn remember(&self, path: &Path, name: &[u8], entry: Option<Entry>) {
+        self.keep(path, name, Single { at: Instant::now(), entry, counts: true });
+    }
+
+    /// Remembers what a name is that no reader asked for.
+    pub(super) fn remember_beside(&self, path: &Path, name: &[u8], entry: Option<Entry>) {
+        self.keep(path, name, Single { at: Instant::now(), entry, counts: false });
+    }
+
+    fn keep(&self, path: &Path, name: &[u8], single: Single) {
         let folder = self.folder(path);
         let mut state = folder.0.lock();
         if state.singles.len() >= REMEMBERED {
             state.singles.clear();
         }
-        state.singles.insert(name.into(), (Instant::now(), entry));
+        state.singles.insert(name.into(), single);
     }
 
     /// Forgets everything, so that the next look-ups ask the server.

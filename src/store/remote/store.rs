@@ -19,13 +19,13 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Detect, Location, Options,
-    backend::{self, Ask, Backend, State, Target},
+    backend::{self, Ask, Backend, Collect, Found as FoundKey, State, Target},
     client::{Answer, Client, wait},
     credentials, fetch,
     file::{Blocks, RemoteFile},
-    listing::{Entry, Listing, Listings, Node},
+    listing::{Entry, Listed, Listing, Listings, Node},
     names,
-    object::{FetchError, ObjectId},
+    object::{FetchError, ObjectId, errno},
     trouble::Trouble,
 };
 use crate::{
@@ -56,6 +56,9 @@ const LOOKED_INTO: usize = 64;
 const LONGEST_REVISION: usize = 64 << 20;
 /// Largest detection result, in bytes, that is kept on disk for an object.
 const LONGEST_WORD: u64 = 256;
+/// Names of a folder that are listed when it is entered, to find out whether it is a container. Folders of data sets have
+/// fewer.
+const FIRST_NAMES: u16 = 100;
 /// Most names with the same beginning that are listed to look up one name.
 const BESIDE: u16 = 16;
 
@@ -270,6 +273,52 @@ impl RemoteStore {
         };
         self.listings.remember(folder, name, entry.clone());
         Ok(entry)
+    }
+
+    /// Learns what a folder has by these names: from one page of its names, which is the whole listing of a small
+    /// folder, and for those that are not on it by themselves. With `lists`, from the whole listing.
+    fn look_at_front(&self, folder: &Path, names: &[&OsStr], lists: bool) -> io::Result<()> {
+        let is_known = |name: &&OsStr| self.listings.single(folder, name.as_bytes()).0.is_some();
+        if self.listings.known(folder).is_some() || !lists && names.iter().all(is_known) {
+            return Ok(());
+        }
+        let Some(key) = self.key_of(folder)? else { return Ok(()) };
+        if lists || self.backend.is_web() {
+            return match self.listing(folder, &key) {
+                // A web server need not list a folder.
+                Err(_) if self.backend.is_web() => Ok(()),
+                listed => listed.map(drop),
+            };
+        }
+        let is_top = names::is_top(folder);
+        let page = wait(self.page(&key, None, FIRST_NAMES, None))?;
+        let mut front = Listed { prefix: &key, is_top, listing: Listing::within(self.listings.room()) };
+        let has_more = page.has_more;
+        let mut taken =
+            page.folders.into_iter().map(FoundKey::Folder).chain(page.objects.into_iter().map(FoundKey::Object));
+        taken.try_for_each(|found| front.take(found)).map_err(FetchError::Failed)?;
+        front.listing.finish()?;
+        if !has_more {
+            self.listings.list(folder, |_| Ok(front.listing))?;
+            return Ok(());
+        }
+        let look = |name: &OsStr| {
+            let name = name.as_bytes().to_vec();
+            let listed = front.listing.get(&name);
+            let key = [&*key, &*name].concat();
+            async move {
+                let entry = match listed {
+                    Some(entry) => Some(entry),
+                    None => self.look(&key, false).await?.map(|node| Entry::new(&name, node, is_top)),
+                };
+                Ok::<_, FetchError>((name, entry))
+            }
+        };
+        let found = wait(futures_util::future::try_join_all(names.iter().map(|name| look(name))))?;
+        for (name, entry) in found {
+            self.listings.remember_beside(folder, &name, entry);
+        }
+        Ok(())
     }
 
     /// Asks the server what has this key: an object, or a folder of keys that begin with it.
@@ -502,6 +551,13 @@ impl Store for RemoteStore {
         if let Ok(node) = wait(self.look(&[&*key, &*part].concat(), true)) {
             let entry = node.map(|node| Entry::new(&part, node, is_top));
             self.listings.remember(folder, name.as_bytes(), entry);
+        }
+    }
+
+    fn expect_in(&self, folder: &Path, names: &[&OsStr], lists: bool) -> io::Result<()> {
+        match self.look_at_front(folder, names, lists) {
+            Err(error) if errno(&error) == Some(libc::EACCES) => Ok(()),
+            looked => looked,
         }
     }
 
