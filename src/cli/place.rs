@@ -59,10 +59,11 @@ impl Place {
                 anyhow!("{}: no '{}' there; `shardfs ls` shows what is", path.display(), name.display())
             })?;
         }
-        Ok(Self { entry, kept })
+        Ok(Self { entry: entry.entered()?, kept })
     }
 
-    /// Does the same as [`Self::find`] for a URL. SOURCE ends with the first name that is a container's.
+    /// Does the same as [`Self::find`] for a URL. SOURCE ends with the first name that is a container's, or with the
+    /// first folder above that proves to be one.
     #[cfg(feature = "remote")]
     fn find_remote(path: &Path, host: &Path, inside: Vec<OsString>, options: vfs::Options) -> anyhow::Result<Self> {
         let last = super::remote::parent(host);
@@ -70,6 +71,10 @@ impl Place {
         let kept = name.chain(inside.iter().cloned()).collect();
         match Vfs::open(host, options.clone()) {
             Ok(vfs) => Self::walk(path, vfs, &inside, kept),
+            Err(error) if inside.is_empty() && is_missing(&error) => match container_above(host, &options) {
+                Some((vfs, inside, kept)) => Self::walk(path, vfs, &inside, kept),
+                None => Err(error.into()),
+            },
             Err(error) if !inside.is_empty() || error.errno() != libc::EINVAL => Err(error.into()),
             // An ordinary object: open its folder, which shows it as itself.
             Err(error) => {
@@ -82,6 +87,34 @@ impl Place {
     pub(super) fn is_folder(&self) -> bool {
         self.entry.is_folder()
     }
+}
+
+/// Returns whether an error says that nothing is there. The Hub has no listing of a folder that does not exist.
+#[cfg(feature = "remote")]
+fn is_missing(error: &vfs::Error) -> bool {
+    matches!(error.errno(), libc::ENOENT | libc::ESTALE)
+}
+
+/// Returns the highest of the containers that are folders around a URL, the names that follow it, and the path from its
+/// name on: what a mount above would show at the URL. `None` if the nearest folder that exists is no container.
+#[cfg(feature = "remote")]
+fn container_above(url: &Path, options: &vfs::Options) -> Option<(Vfs, Vec<OsString>, PathBuf)> {
+    let (mut inside, mut found) = (Vec::new(), None);
+    let mut above = super::remote::parent(url);
+    while let Some((folder, name)) = above {
+        inside.insert(0, name);
+        above = super::remote::parent(&folder);
+        match Vfs::open(&folder, options.clone()) {
+            Ok(vfs) if vfs.is_one_container() => {
+                let name = above.iter().map(|(_, name)| name.clone());
+                let kept = name.chain(inside.iter().cloned()).collect();
+                found = Some((vfs, inside.clone(), kept));
+            }
+            Err(error) if found.is_none() && is_missing(&error) => {}
+            Ok(_) | Err(_) => break,
+        }
+    }
+    found
 }
 
 /// Returns the names in a folder. `path` is the folder as the user typed it, for messages.
