@@ -1,47 +1,31 @@
-//! Commands and options.
+//! The command line: `commands` has a file for each command.
 
-mod busy;
-mod cache_folders;
-mod cat;
-mod color;
-mod cp;
-mod destination;
-mod doctor;
-mod escape;
-mod export;
-mod formats;
-mod fstab;
-mod index;
-mod info;
-mod logging;
-mod ls;
-mod mount;
-mod number_key;
-mod pages;
-mod place;
-mod probe;
-mod progress;
-mod refresh;
-#[cfg(feature = "remote")]
-mod remote;
-mod running;
-mod select;
-#[cfg(feature = "serve")]
-mod serve;
-mod spill;
-mod status;
-mod umount;
-mod verify;
-#[cfg(feature = "serve")]
-mod view;
-mod warm;
+mod commands;
+mod options;
+mod output;
+mod system;
 
 use std::{ffi::OsString, io, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use fstab::Called;
 
 use crate::{cache, mounts, vfs, video};
+#[cfg(feature = "serve")]
+use commands::serve;
+#[cfg(feature = "serve")]
+use commands::view;
+use commands::{
+    cache_folders, cat, cp, doctor, export, formats, index, info, ls, mount, pages, refresh, status, umount, verify,
+    warm,
+};
+#[cfg(feature = "remote")]
+use options::remote;
+use options::{
+    fstab::{self, Called},
+    spill,
+};
+use output::{escape, logging};
+use system::probe;
 
 /// Exit code of a command that failed.
 const FAILED: u8 = 1;

@@ -1,23 +1,13 @@
 //! The tree over HTTP and WebDAV: one more thin adapter to `vfs`, beside `fuse`. Runs without a mount and without
 //! privileges.
 //!
-//! `connections` takes requests, `access` lets them in. What they ask of the filesystem runs in threads that may wait
-//! for a disk or a decoder (`workers`), and a file's bytes are read piece by piece as the client takes them (`body`).
+//! `http/connections` takes requests, `http/access` lets them in. What they ask of the filesystem runs in threads that may
+//! wait for a disk or a decoder (`http/workers`), and a file's bytes are read piece by piece as the client takes them
+//! (`http/body`).
 
-mod access;
-mod body;
-mod conditions;
-mod connections;
 mod dav;
-mod files;
-mod listing;
+mod http;
 mod page;
-mod paths;
-mod ranges;
-mod recent;
-mod refusal;
-mod types;
-mod workers;
 
 use std::{
     io,
@@ -27,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ::http::{HeaderName, HeaderValue, Method, StatusCode, header, request::Parts};
 use axum::{
     Router,
     body::Body,
@@ -35,21 +26,23 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderName, HeaderValue, Method, StatusCode, header, request::Parts};
 use hyper_util::service::TowerToHyperService;
 
 use crate::{cache::Buffer, limits, runtime::runtime, vfs::Vfs, volume::Volume};
-pub(crate) use access::{Access, random_hex};
-use connections::Place;
-pub(crate) use paths::encode;
-use recent::Recent;
-use refusal::Refusal;
-use workers::{Workers, panic_text};
+pub(crate) use http::access::{Access, random_hex};
+pub(crate) use http::paths::encode;
+use http::{
+    connections::{self, Place},
+    files,
+    recent::Recent,
+    refusal::Refusal,
+    workers::{Workers, panic_text},
+};
 
 /// A request, whose body has not been read.
-pub(crate) type Request = http::Request<Body>;
+pub(crate) type Request = ::http::Request<Body>;
 /// An answer, whose body is made as the client takes it.
-pub(crate) type Response = http::Response<Body>;
+pub(crate) type Response = ::http::Response<Body>;
 
 /// Content-Security-Policy of answers without one of their own. Everything comes from this server, and inline scripts
 /// and styles do not apply.
@@ -171,7 +164,7 @@ struct Handler {
 
 impl Handler {
     /// Answers a request. If the answer takes too long to begin, or panics, only this request fails.
-    async fn answer(&self, request: http::Request<hyper::body::Incoming>, place: &Place) -> Response {
+    async fn answer(&self, request: ::http::Request<hyper::body::Incoming>, place: &Place) -> Response {
         let (head, body) = request.into_parts();
         // The query may hold a token.
         let asked = log::log_enabled!(log::Level::Debug).then(|| format!("{} {}", head.method, head.uri.path()));
@@ -211,7 +204,7 @@ impl Handler {
         if path == "/files" || path.starts_with("/files/") {
             return files::answer(&self.site, head).await;
         }
-        let request = http::Request::from_parts(head, Body::new(body));
+        let request = ::http::Request::from_parts(head, Body::new(body));
         let answered = hyper::service::Service::call(&self.router, request).await;
         answered.unwrap_or_else(|never| match never {})
     }

@@ -3,44 +3,22 @@
 //! Nodes are named by inode numbers that come from what they *are*: the path below SOURCE, the state of the container,
 //! the node in it. They are the same after a remount while the container is unchanged, and a changed container has
 //! new ones, so that nothing which the kernel kept of the old state is ever shown as the new.
+//!
+//! `namespace` is what has a name, `open` what is opened and read, `report` what the filesystem says of itself, `changes`
+//! what the kernel should forget.
 
-mod ahead;
-mod attributes;
-mod beside;
 mod changes;
-mod container_id;
-mod containers;
-mod control;
-mod coverage;
-mod detection;
-mod error;
-mod folder_states;
-mod inodes;
-pub(crate) mod listed;
-mod listing;
-mod memory;
-mod metrics;
-mod node;
-mod number_key;
-mod opened;
-mod opener;
-mod problems;
-mod reading;
-mod sequence;
-mod siblings;
-mod slow;
-mod source_files;
-mod source_tree;
-mod tag;
-mod waiting;
+pub(crate) mod namespace;
+mod open;
+mod report;
 
-pub use attributes::{Attr, FileKind, Ttl};
-pub use coverage::{Coverage, Covering};
-pub use error::Error;
-pub use listing::DirEntry;
-pub use memory::{Growing, IoMode, Opening, Serving};
-pub use number_key::NumberKey;
-pub use problems::Problem;
+pub use namespace::attributes::{Attr, FileKind, Ttl};
+pub use namespace::listing::DirEntry;
+pub use namespace::number_key::NumberKey;
+pub use open::io_mode::{Growing, IoMode, Opening, Serving};
+pub use report::coverage::{Coverage, Covering};
+pub use report::error::Error;
+pub use report::problems::Problem;
 
 pub use crate::store::FollowLinks;
 
@@ -65,20 +43,20 @@ use crate::{
     },
     tree::{self, NodeId, Notice, names},
 };
-use ahead::Begun;
 use changes::Invalidations;
-use container_id::ContainerId;
-use containers::Containers;
-use control::Control;
-use detection::Entered;
-use inodes::Inodes;
-use node::Node;
-use opened::Opened;
-use opener::Opener;
-use problems::Problems;
-use slow::{Latencies, Operation};
-use source_files::SourceFiles;
-use source_tree::{SourceEntry, SourceTree};
+use namespace::{
+    container_id::ContainerId,
+    inodes::Inodes,
+    node::Node,
+    source_files::SourceFiles,
+    source_tree::{SourceEntry, SourceTree},
+};
+use open::{ahead::Begun, containers::Containers, detection::Entered, opened::Opened, opener::Opener};
+use report::{
+    control::{self, Control},
+    problems::Problems,
+    slow::{Latencies, Operation},
+};
 
 /// Inode number of the root of every mount.
 pub const ROOT: u64 = 1;

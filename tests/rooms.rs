@@ -232,7 +232,7 @@ fn python() -> Vec<(String, String)> {
 #[test]
 fn no_other_place_knows_a_format() {
     // Beside the table of all limits. Files of a server have media types, whatever shows them as folders.
-    let known = [("npz", "src/serve/types.rs")];
+    let known = [("npz", "src/serve/http/types.rs")];
     let rooms = ["src/format", "src/tree", "src/codec", "src/limits.rs"];
     let names: BTreeSet<&str> = FORMATS.iter().map(|format| format.name).collect();
     let program = common::program().into_iter();

@@ -10,7 +10,11 @@ use axum::{body::Body, extract::State, response::IntoResponse};
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use super::{Refusal, Request, Response, Site, body, files, limits, paths};
+use super::{
+    Refusal, Request, Response, Site,
+    http::{body, files, paths},
+    limits,
+};
 use crate::volume::{Entries, Entry, EntryKind, ErrorKind};
 use multistatus::Writer;
 

@@ -55,7 +55,10 @@ use axum::{
 use http::{HeaderMap, HeaderValue, header, request::Parts};
 use serde::Serialize;
 
-use super::{Refusal, Request, Response, Site, body, paths};
+use super::{
+    Refusal, Request, Response, Site,
+    http::{body, paths},
+};
 use crate::volume::Entry;
 use elements::Elements;
 use query::Query;

@@ -7,13 +7,11 @@
 //! |---|---|
 //! | `location` | URLs |
 //! | `store` | [`RemoteStore`]: paths to keys, look-ups, listings, opened objects |
-//! | `pages`, `listing`, `names` | listings, page by page; what lies in a folder, and for how long that is remembered; parts of keys as names |
-//! | `file` | bytes of objects: single flight, memory, disk, what is fetched ahead |
-//! | `address` | addresses of servers, and what may be shown of them |
-//! | `connect` | connections, and how far an answer may lead elsewhere |
-//! | `client`, `fetch` | requests in several attempts; ranges of one object |
-//! | `backend` | a kind of server: `s3`, `cloud` (Azure and Google), `web` (HTTP and WebDAV), `hub` (Hugging Face) |
-//! | `credentials`, `profile` | credentials |
+//! | `listing` | listings, page by page; what lies in a folder, and for how long that is remembered; parts of keys as names |
+//! | `file` | bytes of objects: single flight, disk, what is fetched ahead; the cache has them in memory |
+//! | `auth` | addresses of servers, and what may be shown of them; credentials |
+//! | `http` | connections, and how far an answer may lead elsewhere; requests in several attempts; ranges of one object |
+//! | `backends` | the kinds of servers: S3, Azure and Google, HTTP and WebDAV, Hugging Face |
 //!
 //! Decisions that concern several of these modules:
 //!
@@ -32,8 +30,7 @@
 //! - A `Version` of an object is a hash of store, key, entity tag and size. It never settles and never grows, so none
 //!   of the rules for times apply.
 //! - Blocks of 1 MiB are entries of the cache, on pages of their own that are reused, because fresh memory costs a page
-//!   fault for each 4 KiB.
-//!   They are written past the kernel's page cache (`O_DIRECT`), which takes a sixth of the processor time.
+//!   fault for each 4 KiB. They are written past the kernel's page cache (`O_DIRECT`), which takes a sixth of the processor time.
 //! - `Source::prefetch` announces what is about to be read: frames of one read of a camera, metadata and rows of the
 //!   episodes that a part of a table needs, the front of an episode's next chunk.
 //! - The checksum of an uncompressed block of more than 64 MiB is computed from what readers are given (`cache/sums`),
@@ -41,30 +38,15 @@
 //! - A child of `fork` has none of its parent's threads, so `client::runtime` gives each process its own. What was
 //!   opened before the fork is of no use in the child.
 
-mod address;
-mod backend;
+mod auth;
+mod backends;
 mod check;
-mod client;
-mod cloud;
-mod connect;
-mod credentials;
-mod fetch;
 pub(crate) mod file;
-mod hub;
-mod json;
+mod http;
 mod listing;
 pub(crate) mod location;
-mod names;
 pub(crate) mod object;
-mod pages;
-mod profile;
-mod s3;
 mod store;
-mod taken;
-mod time;
-mod trouble;
-mod web;
-mod xml;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -75,7 +57,7 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use address::Address;
+pub(crate) use auth::address::Address;
 pub(crate) use check::{Step, check};
 pub(crate) use location::{Location, is_url};
 pub(crate) use store::{IsContainerName, RemoteStore};

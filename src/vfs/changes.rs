@@ -12,7 +12,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Node, ROOT, Vfs, container_id::ContainerId, source_tree::SourceEntry};
+use super::{
+    Node, ROOT, Vfs,
+    namespace::{container_id::ContainerId, source_tree::SourceEntry},
+};
 use crate::{
     cache::{Cache, Key},
     limits,

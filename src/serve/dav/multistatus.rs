@@ -6,7 +6,7 @@ use super::{
     Refusal, paths,
     propfind::{Known, Property, Wanted, is_character},
 };
-use crate::{serve::types, volume::Entry};
+use crate::{serve::http::types, volume::Entry};
 
 /// Text before all responses.
 pub(super) const BEGIN: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n";

@@ -7,7 +7,7 @@ use super::{
     query::Query,
 };
 use crate::{
-    serve::paths,
+    serve::http::paths,
     volume::{Entry, Error},
 };
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{elements::Elements, folder, html::Html, meta};
 use crate::{
     format::{DType, ElementType},
-    serve::paths,
+    serve::http::paths,
     tree::overview::{Contents, Item, Overview},
     vfs::FileKind,
     volume::{Entry, Error},

@@ -13,7 +13,7 @@ use super::{
     query::Query,
 };
 use crate::{
-    serve::paths,
+    serve::http::paths,
     tree::ItemInfo,
     vfs::FileKind,
     volume::{Entry, Error},

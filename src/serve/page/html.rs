@@ -3,7 +3,7 @@
 use std::{fmt::Write, path::Path};
 
 use crate::{
-    serve::{Refusal, paths},
+    serve::{Refusal, http::paths},
     volume::Entry,
 };
 

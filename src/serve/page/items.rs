@@ -103,7 +103,7 @@ impl Wanted {
             Self::write_order(html, order);
         }
         if !self.filter.is_empty() {
-            html.raw("&amp;q=").text(&crate::serve::paths::encode_name(std::ffi::OsStr::new(&self.filter)));
+            html.raw("&amp;q=").text(&crate::serve::http::paths::encode_name(std::ffi::OsStr::new(&self.filter)));
         }
         if page > 0 {
             html.raw("&amp;page=").number(page as u64 + 1);

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{elements::Elements, html::Html};
 use crate::{
     format::DType,
-    serve::paths,
+    serve::http::paths,
     tree::overview::Recording,
     volume::{Entry, Error},
 };

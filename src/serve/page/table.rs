@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     limits,
-    serve::paths,
+    serve::http::paths,
     tree::overview::{self, Contents, Overview},
     volume::{Entry, Error},
 };

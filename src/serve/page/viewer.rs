@@ -22,7 +22,7 @@ use super::{
     table::Table,
 };
 use crate::{
-    serve::{Refusal, paths},
+    serve::{Refusal, http::paths},
     tree::{Success, overview::Contents},
     volume::{Entry, Error, Volume},
 };

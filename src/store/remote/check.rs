@@ -6,9 +6,8 @@ use bytes::Bytes;
 
 use super::{
     IsContainerName, Location, Options, RemoteStore,
-    backend::State,
-    client::wait,
-    fetch,
+    backends::backend::State,
+    http::{client::wait, fetch},
     object::{Fetch, FetchError},
 };
 use crate::{

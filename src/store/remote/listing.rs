@@ -1,5 +1,12 @@
 //! The content of one folder of a store, and how long it is remembered.
 
+pub(super) mod json;
+pub(super) mod names;
+pub(super) mod pages;
+pub(super) mod taken;
+pub(super) mod time;
+pub(super) mod xml;
+
 use std::{
     collections::{HashMap, VecDeque},
     ffi::OsStr,
@@ -14,17 +21,16 @@ use lru::LruCache;
 use parking_lot::{Condvar, Mutex};
 
 use super::{
-    backend::{Collect, Found, Object, State},
-    client::after,
-    names,
+    backends::backend::{Collect, Found, Object, State},
+    http::client::after,
     object::FetchError,
-    taken::Taken,
 };
 use crate::{
     limits,
     single_flight::SingleFlight,
     store::{ListingRoom, Names},
 };
+use taken::Taken;
 
 /// Names looked up one by one before all of their folder is listed.
 const SINGLES: usize = 8;

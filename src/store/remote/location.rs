@@ -124,7 +124,7 @@ impl Location {
             store = name.to_owned();
         }
         if is_web {
-            let known = super::address::host(prefix.trim_end_matches("://"), &store);
+            let known = crate::store::remote::auth::address::host(prefix.trim_end_matches("://"), &store);
             store = known.ok_or_else(|| format!("not an address of a server; write {prefix}HOST:PORT/PATH"))?;
         }
         if matches!(scheme, Scheme::S3 | Scheme::Gcs | Scheme::Azure) && store.contains('@') {

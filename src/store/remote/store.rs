@@ -19,14 +19,16 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Detect, Location, Options,
-    backend::{self, Ask, Backend, Collect, Found as FoundKey, State, Target},
-    client::{Answer, Client, wait},
-    credentials, fetch,
+    auth::credentials,
+    backends::backend::{self, Ask, Backend, Collect, Found as FoundKey, State, Target},
     file::{Blocks, RemoteFile},
-    listing::{Entry, Listed, Listing, Listings, Node},
-    names,
+    http::{
+        client::{Answer, Client, wait},
+        fetch,
+        trouble::Trouble,
+    },
+    listing::{Entry, Listed, Listing, Listings, Node, names},
     object::{FetchError, ObjectId, errno},
-    trouble::Trouble,
 };
 use crate::{
     cache::Cache,

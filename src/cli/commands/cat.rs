@@ -1,0 +1,109 @@
+//! `shardfs cat`: the bytes that a mount would show, without one.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+
+use crate::{
+    cli::{AlreadyReported, ViewOptions, complain, log_to_stderr, options::place::Place},
+    limits::PIECE,
+};
+
+/// Print files of containers, without a mount
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shardfs cat data/ep_001.wshard/meta/episode.json | jq .
+  shardfs cat data/ep_001.wshard/signal/joint_pos.npy > joint_pos.npy
+  shardfs cat --range 128:4K data/ep_001.wshard/signal/joint_pos.npy | xxd
+
+Exit codes: 0 success, 1 something could not be printed (the rest is), 2 a wrong command line.")]
+pub(in crate::cli) struct Arguments {
+    /// Files inside containers: the container's path, then the path in it
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Print only LENGTH bytes of each file from START on, or all from START on; K, M, G and T are units
+    #[arg(long, value_name = "START:[LENGTH]", value_parser = range)]
+    range: Option<Range>,
+
+    #[command(flatten)]
+    view: ViewOptions,
+}
+
+/// A part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range {
+    start: u64,
+    length: u64,
+}
+
+fn range(text: &str) -> Result<Range, String> {
+    let (start, length) = text.split_once(':').ok_or("give START:LENGTH, or START: for all from there on")?;
+    let length = if length.is_empty() { Ok(u64::MAX) } else { crate::cli::size(length) };
+    Ok(Range { start: crate::cli::size(start)?, length: length? })
+}
+
+pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    log_to_stderr("off");
+    // Not through the standard library's line buffer, which would look at the bytes: they may belong to a mapped file.
+    let mut out = File::from(io::stdout().as_fd().try_clone_to_owned().context("stdout")?);
+    let mut has_failed = false;
+    for path in &arguments.paths {
+        match one(&mut out, path, arguments) {
+            Ok(()) => {}
+            // The reader of the output has closed it.
+            Err(error) if error.is::<Closed>() => return Err(error),
+            Err(error) => {
+                has_failed = true;
+                complain(&error);
+            }
+        }
+    }
+    if has_failed { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+/// An error of the output, which ends the command because the next file could not be written either.
+#[derive(Debug, thiserror::Error)]
+#[error("stdout")]
+struct Closed(#[source] io::Error);
+
+fn one(out: &mut File, path: &Path, arguments: &Arguments) -> anyhow::Result<()> {
+    let Range { start, length } = arguments.range.unwrap_or(Range { start: 0, length: u64::MAX });
+    let place = Place::find(path, arguments.view.checked())?;
+    if place.is_folder() {
+        bail!("{}: is a folder; `shardfs ls` lists it", path.display());
+    }
+    let end = start.saturating_add(length).min(place.entry.size());
+    let mut offset = start;
+    while offset < end {
+        let read = place.entry.read_at(offset, (end - offset).min(PIECE as u64));
+        let read = read.map_err(|error| anyhow!("{}: {}", path.display(), error.detail()))?;
+        let bytes = read.as_syscall_buf();
+        if bytes.is_empty() {
+            bail!("{}: ended at byte {offset} of {}", path.display(), place.entry.size());
+        }
+        out.write_all(bytes).map_err(Closed)?;
+        offset += bytes.len() as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        assert_eq!(range("128:4K"), Ok(Range { start: 128, length: 4096 }));
+        assert_eq!(range("1M:"), Ok(Range { start: 1 << 20, length: u64::MAX }));
+        for wrong in ["", "5", ":5", "a:5", "5:b", "-1:5"] {
+            assert!(range(wrong).is_err(), "{wrong}");
+        }
+    }
+}

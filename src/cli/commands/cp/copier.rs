@@ -1,0 +1,223 @@
+//! Copies files that are handed to it, on several threads, and counts.
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        mpsc::Receiver,
+    },
+};
+
+use anyhow::{Context, anyhow, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
+use rustix::fs::FileType;
+
+use super::{Folder, compress};
+use crate::{
+    cli::{
+        complain,
+        output::{
+            destination::{Destination, is_file_of},
+            escape,
+        },
+    },
+    limits::PIECE,
+    volume::{Entry, EntryKind},
+};
+
+/// One file or link to be copied.
+pub(super) struct Task {
+    pub(super) entry: Entry,
+    /// Its path in messages.
+    pub(super) shown: PathBuf,
+    pub(super) dest: Arc<Destination>,
+    /// Where it goes, below `dest`.
+    pub(super) to: PathBuf,
+}
+
+/// Counters and progress of one `cp`.
+pub(super) struct Copier {
+    progress: ProgressBar,
+    copied: AtomicU64,
+    already_there: AtomicU64,
+    failed: AtomicU64,
+    /// Whether uncompressed pictures are copied as compressed ones.
+    compress: bool,
+    /// Nothing more can be written.
+    pub(super) stop: AtomicBool,
+}
+
+impl Copier {
+    pub(super) fn new(quiet: bool, compress: bool) -> Self {
+        // Draws on stderr, and nothing at all where that is no terminal.
+        let progress = if quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
+        if !progress.is_hidden() {
+            crate::cli::output::progress::end_line_on_interrupt();
+        }
+        let style = "{bytes} of {total_bytes}  {binary_bytes_per_sec}  {eta} left  {wide_bar}";
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            progress.set_style(style);
+        }
+        let (copied, already_there, failed) = Default::default();
+        Self { progress, copied, already_there, failed, compress, stop: AtomicBool::new(false) }
+    }
+
+    /// Bytes that will be copied.
+    pub(super) fn expect(&self, bytes: u64) {
+        self.progress.inc_length(bytes);
+    }
+
+    /// Says what would be copied.
+    pub(super) fn would_copy(&self, from: &Path, to: &Path) {
+        let mut out = io::stdout().lock();
+        let is_terminal = out.is_terminal();
+        let [from, to] = [from, to].map(|path| escape::name(path.as_os_str(), is_terminal));
+        // Of a closed pipe there is nothing to say: nothing is written anyway.
+        let _ = writeln!(out, "{} -> {}", from.display(), to.display());
+    }
+
+    /// Reports something that could not be copied.
+    pub(super) fn failed(&self, error: &anyhow::Error) {
+        self.failed.fetch_add(1, Relaxed);
+        self.progress.suspend(|| complain(error));
+        let full = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EROFS));
+        if error.chain().filter_map(|e| e.downcast_ref()).any(full) {
+            self.stop.store(true, Relaxed);
+        }
+    }
+
+    /// Copies until there is no more.
+    pub(super) fn work(&self, tasks: &Mutex<Receiver<Task>>) {
+        loop {
+            let task = tasks.lock().recv();
+            let Ok(task) = task else { return };
+            if self.stop.load(Relaxed) {
+                continue;
+            }
+            let done = match task.entry.kind() {
+                EntryKind::Link => self.link(&task),
+                _ => self.file(&task),
+            };
+            if let Err(error) = done {
+                self.failed(&error);
+            }
+        }
+    }
+
+    /// A whole copy under another name first: under its own name a file is complete or not there.
+    fn file(&self, task: &Task) -> anyhow::Result<()> {
+        let Task { entry, dest, to, .. } = task;
+        let attr = entry.attr();
+        let named = || dest.shown(to).display().to_string();
+        match dest.stat(to).with_context(named)? {
+            Some(there) if FileType::from_raw_mode(there.st_mode) == FileType::Directory => {
+                bail!("{}: is a folder", named())
+            }
+            // How large a compressed picture is, only compressing it would tell.
+            Some(there)
+                if is_file_of(&there, attr.size, attr.mtime)
+                    || self.compresses(task)
+                        && is_file_of(&there, u64::try_from(there.st_size).unwrap_or(0), attr.mtime) =>
+            {
+                self.already_there.fetch_add(1, Relaxed);
+                self.progress.inc(attr.size);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let put = dest.put_file(to, Some(attr.mode.into()), Some(attr.mtime), |file| {
+            self.fill(task, file).map(|()| true).map_err(Failed::Reading)
+        });
+        put.map_err(|failed| match failed {
+            Failed::Reading(error) => error,
+            Failed::Writing(error) => anyhow::Error::from(error).context(named()),
+        })?;
+        self.copied.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Whether a file is a picture that is compressed if that makes it smaller.
+    fn compresses(&self, task: &Task) -> bool {
+        self.compress
+            && task.to.extension().is_some_and(|suffix| suffix == "png")
+            && task.entry.size() <= compress::LARGEST
+    }
+
+    fn fill(&self, task: &Task, mut file: &File) -> anyhow::Result<()> {
+        let Task { entry, shown, dest, to } = task;
+        let size = entry.size();
+        if self.compresses(task) {
+            let _room = entry.volume().reserve(size * compress::MEMORY)?;
+            let whole = entry.read().map_err(|error| anyhow!("{}: {}", shown.display(), error.detail()))?;
+            let bytes = compress::compressed(&whole).unwrap_or(whole);
+            file.write_all(&bytes).with_context(|| dest.shown(to).display().to_string())?;
+            self.progress.inc(size);
+            return Ok(());
+        }
+        let mut offset = 0;
+        while offset < size {
+            let read = entry.read_at(offset, PIECE as u64);
+            let read = read.map_err(|error| anyhow!("{}: {}", shown.display(), error.detail()))?;
+            // They may be a mapped file's: only a system call may look at them.
+            let bytes = read.as_syscall_buf();
+            if bytes.is_empty() {
+                bail!("{}: ended at byte {offset} of {}", shown.display(), size);
+            }
+            file.write_all(bytes).with_context(|| dest.shown(to).display().to_string())?;
+            offset += bytes.len() as u64;
+            self.progress.inc(bytes.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn link(&self, task: &Task) -> anyhow::Result<()> {
+        let Task { entry, dest, to, .. } = task;
+        let target = entry.link_target()?.into_os_string();
+        if dest.link(to).is_some_and(|there| there == target) {
+            self.already_there.fetch_add(1, Relaxed);
+            return Ok(());
+        }
+        dest.put_link(to, &target, entry.attr().mtime).with_context(|| dest.shown(to).display().to_string())?;
+        self.copied.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Gives a folder its mode and time.
+    pub(super) fn finish_folder(&self, folder: &Folder) {
+        let Folder { dest, path, mode, mtime } = folder;
+        // The copy is its owner's: without write permission he could not even delete what is in it.
+        if let Err(error) = dest.finish_folder(path, *mode | 0o200, *mtime) {
+            self.failed(&anyhow::Error::from(error).context(dest.shown(path).display().to_string()));
+        }
+    }
+
+    /// Says what came of it, where it goes to a terminal or something failed.
+    pub(super) fn finish(&self) -> anyhow::Result<()> {
+        let (copied, there) = (self.copied.load(Relaxed), self.already_there.load(Relaxed));
+        let is_seen = !self.progress.is_hidden();
+        self.progress.finish_and_clear();
+        let summary = format!("{copied} copied, {there} already there");
+        match self.failed.load(Relaxed) {
+            0 if is_seen => eprintln!("{summary}"),
+            0 => {}
+            failed => bail!("{failed} failed, {summary}"),
+        }
+        Ok(())
+    }
+}
+
+/// Why a file was not put into its place.
+enum Failed {
+    Reading(anyhow::Error),
+    Writing(io::Error),
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Writing(error)
+    }
+}

@@ -1,0 +1,283 @@
+//! `shardfs export`: the pictures of a camera as a video, made by ffmpeg.
+//!
+//! The pictures are found as a mount shows them, in a folder of numbered files, so every format that has such folders can
+//! be exported.
+
+mod frames;
+
+use std::{
+    io::{self, Read, Write},
+    os::{fd::AsRawFd, unix::process::CommandExt},
+    path::{Path, PathBuf},
+    process::{self, Child, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::{consts::SIGINT, flag, low_level};
+
+use crate::{
+    cli::{ViewOptions, counted, log_to_stderr, one_line, options::place::Place, output::destination::Destination},
+    programs,
+    volume::Entry,
+};
+use frames::{Camera, Frame, Pixels};
+
+/// Most bytes that are kept of what ffmpeg says.
+const SAID: u64 = 64 << 10;
+
+/// Most frames of a video for each picture that is there.
+const GAPS: u64 = 100;
+
+/// Make a video of a camera's pictures, with ffmpeg
+///
+/// The pictures are piped to ffmpeg, which has to be installed. A number that is missing among them is filled with the
+/// picture before it, so that times stay right. The video is written under a temporary name and is there when it is
+/// whole.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shardfs export ep_001.wshard --mp4 cam0
+  shardfs export demo.kdb/episodes/1 --mp4 front -o pick.mp4
+  shardfs export robot.h5/data/demo_0 --mp4 obs/agentview_image --fps 20
+
+Exit codes: 0 success, 1 the video could not be made, 2 a wrong command line.")]
+pub(in crate::cli) struct Arguments {
+    /// A container with pictures over time, or a folder in one, such as an episode
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+
+    /// The camera: its name, or the path of the folder of its pictures below PATH
+    #[arg(long, value_name = "CAMERA", required = true)]
+    mp4: String,
+
+    /// The video [default: named after container, folder and camera, in the current folder]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Frames a second [default: what the container states]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    fps: Option<f64>,
+
+    /// Print only failures
+    #[arg(short, long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    view: ViewOptions,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().ok().filter(|rate| is_rate(*rate));
+    rate.ok_or_else(|| "not a number above 0 and up to 1000".into())
+}
+
+/// Returns whether a video can have so many frames a second.
+fn is_rate(rate: f64) -> bool {
+    (1e-3..=1e3).contains(&rate)
+}
+
+pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    log_to_stderr("error");
+    let path = &arguments.path;
+    let place = Place::find(path, arguments.view.checked())?;
+    if !place.is_folder() || !place.entry.is_inside() {
+        bail!("{}: neither a container nor a folder in one", path.display());
+    }
+    let top = episode(&place.entry, path)?;
+    let camera = frames::find(&top, &arguments.mp4).with_context(|| path.display().to_string())?;
+    let stated = || -> anyhow::Result<f64> {
+        let rate = top.timeline()?.and_then(|timeline| timeline.rate).filter(|rate| is_rate(*rate));
+        rate.with_context(|| format!("{}: frames a second are not stated; give them with --fps", path.display()))
+    };
+    // Stated periods are rounded; a video's rate has few digits.
+    let rate = arguments.fps.map_or_else(|| stated().map(|rate| (rate * 1e4).round() / 1e4), Ok)?;
+    let output = arguments.output.clone().unwrap_or_else(|| name_of(&top, &camera).into());
+    let shown = || output.display().to_string();
+    let (to, name) = Destination::of_file(&output).with_context(shown)?;
+    if to.stat(&name).with_context(shown)?.is_some() {
+        bail!("{}: exists; remove it or choose another name with -o", shown());
+    }
+    let mut ffmpeg = match programs::command("ffmpeg") {
+        Ok(ffmpeg) => ffmpeg,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            bail!("ffmpeg is not in PATH; install it, for example with: apt-get install ffmpeg")
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    // The first Ctrl-C stops the work and leaves nothing behind; a second one ends the process.
+    let _ = flag::register_conditional_default(SIGINT, stop.clone());
+    let _ = flag::register(SIGINT, stop.clone());
+    let bar = bar(arguments.quiet, camera.frames.len() as u64);
+    let in_path = || path.display().to_string();
+    check_gaps(&camera.frames).with_context(in_path)?;
+    let first = frames::read(&camera.frames[0]).with_context(in_path)?;
+    ffmpeg
+        .args(["-hide_banner", "-loglevel", "error", "-nostdin", "-f", "rawvideo", "-pix_fmt", "rgb24"])
+        .args(["-video_size", &format!("{}x{}", first.width, first.height), "-framerate", &rate.to_string()])
+        // Players expect colours of half the resolution, which needs even sides.
+        .args(["-i", "pipe:0", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p"])
+        .args(["-movflags", "+faststart", "-f", "mp4", "-y"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        // Ctrl-C is for this process, which ends the other one.
+        .process_group(0);
+    let mut repeated = 0;
+    to.put_file(&name, None, None, |file| -> anyhow::Result<bool> {
+        let process = ffmpeg.arg(format!("/proc/{}/fd/{}", process::id(), file.as_raw_fd())).spawn();
+        let mut process = Running(process.context("ffmpeg")?);
+        let mut pipe = process.0.stdin.take().context("ffmpeg has no input")?;
+        let mut errors = process.0.stderr.take().context("ffmpeg has no output")?;
+        let said = thread::spawn(move || {
+            let mut said = Vec::new();
+            let _ = (&mut errors).take(SAID).read_to_end(&mut said);
+            let _ = io::copy(&mut errors, &mut io::sink());
+            said
+        });
+        let sent = send(&camera.frames, first, &mut pipe, &stop, &bar);
+        drop(pipe);
+        let sent = match sent {
+            // It has ended, and says why.
+            Err(Failed::Pipe) => Ok(0),
+            Err(Failed::Other(error)) => return Err(error.context(in_path())),
+            Ok(sent) => Ok::<u64, anyhow::Error>(sent),
+        };
+        if stop.load(Relaxed) {
+            return Ok(false);
+        }
+        let status = process.0.wait()?;
+        if !status.success() {
+            let said = said.join().unwrap_or_default();
+            let said = String::from_utf8_lossy(&said);
+            bail!("{}: ffmpeg ended with {status}: {}", output.display(), one_line(said.trim()));
+        }
+        repeated = sent?;
+        file.sync_all()?;
+        Ok(true)
+    })?;
+    bar.finish_and_clear();
+    if stop.load(Relaxed) {
+        let _ = low_level::emulate_default_handler(SIGINT);
+        bail!("interrupted");
+    }
+    if !arguments.quiet {
+        let frames = counted(camera.frames.len() as u64 + repeated, "frame");
+        let repeated = if repeated > 0 { format!(", {repeated} of them repeated") } else { String::new() };
+        writeln!(io::stdout(), "{}: {frames} at {rate} a second{repeated}", output.display())?;
+    }
+    Ok(())
+}
+
+/// Refuses pictures with numbers that make a video without end.
+fn check_gaps(frames: &[Frame]) -> anyhow::Result<()> {
+    let (first, last) = (frames.first().map_or(0, |frame| frame.number), frames.last().map_or(0, |frame| frame.number));
+    let (count, most) = (frames.len() as u64, (frames.len() as u64).saturating_mul(GAPS));
+    if last - first >= most {
+        bail!("the pictures have numbers from {first} to {last}, but there are only {count}: too many are missing");
+    }
+    Ok(())
+}
+
+/// A process that ends with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Without effect if it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Why not all pictures were sent.
+enum Failed {
+    /// Nobody reads any more.
+    Pipe,
+    Other(anyhow::Error),
+}
+
+/// Writes the pixels of all pictures, and those of a picture once more for each number that is missing after it. Returns
+/// how many that were.
+fn send(
+    frames: &[Frame],
+    first: Pixels,
+    to: &mut impl Write,
+    stop: &AtomicBool,
+    bar: &ProgressBar,
+) -> Result<u64, Failed> {
+    let (mut repeated, (width, height), mut next) = (0, (first.width, first.height), Some(first));
+    for (at, frame) in frames.iter().enumerate() {
+        let pixels = next.take().map_or_else(|| frames::read(frame), Ok).map_err(Failed::Other)?;
+        if (pixels.width, pixels.height) != (width, height) {
+            let (w, h, shown) = (pixels.width, pixels.height, frame.entry.path().display());
+            return Err(Failed::Other(anyhow!(
+                "{shown}: has {w} x {h} pixels, the pictures before it {width} x {height}"
+            )));
+        }
+        let until = frames.get(at + 1).map_or(frame.number + 1, |after| after.number.max(frame.number + 1));
+        for number in frame.number..until {
+            if stop.load(Relaxed) {
+                return Ok(repeated);
+            }
+            repeated += u64::from(number > frame.number);
+            to.write_all(&pixels.rgb).map_err(|_| Failed::Pipe)?;
+        }
+        bar.inc(1);
+    }
+    Ok(repeated)
+}
+
+/// Returns the folder in which the episode happens: the given one, or that of the only episode of a container.
+fn episode(entry: &Entry, path: &Path) -> anyhow::Result<Entry> {
+    let count = if entry.inside().is_empty() { entry.episodes()? } else { 0 };
+    match count {
+        0 => Ok(entry.clone()),
+        1 => Ok(entry.get(entry.episode_folder(0)?)?),
+        count => {
+            let example = path.join(entry.episode_folder(0)?);
+            bail!("{}: has {count} episodes; give the folder of one, such as {}", path.display(), example.display())
+        }
+    }
+}
+
+/// Returns the name of the video of a camera: `ep_001_cam0_rgb.mp4`.
+fn name_of(top: &Entry, camera: &Camera) -> String {
+    let (container, inside) = top.place();
+    let source = top.volume();
+    let container = if container == Path::new("") { source.source() } else { &container };
+    let stem = container.file_stem().unwrap_or_default().to_string_lossy();
+    let below = camera.path.strip_prefix("images/").unwrap_or(&camera.path);
+    let parts = [&stem, inside.as_str(), below].into_iter().filter(|part| !part.is_empty());
+    format!("{}.mp4", parts.collect::<Vec<_>>().join("_").replace('/', "_"))
+}
+
+/// Returns a progress bar on stderr, hidden if that is no terminal.
+fn bar(quiet: bool, frames: u64) -> ProgressBar {
+    let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(frames) };
+    if let Ok(style) = ProgressStyle::with_template("{pos} of {len} frames  {per_sec}  {eta} left  {wide_bar}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_above_zero() {
+        for good in ["30", "29.97", "0.5", "1e3"] {
+            assert!(rate(good).is_ok(), "{good}");
+        }
+        for bad in ["0", "-1", "nan", "inf", "30/1", ""] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `shardfs formats`: which containers are shown as folders.
+
+use std::io::Write as _;
+
+use clap::Args;
+
+use crate::tree::{self, Format};
+
+/// List the container formats: their names for --formats, their suffixes, whether they are shown by default
+///
+/// Files of these formats appear as folders. `--formats=kdb,idv` names those that do, `--formats=-kdb` takes one away from
+/// the default. Most formats are recognised by their content, whatever the file's name.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{}\n\nExample:\n  shardfs mount --formats=-kdb data/ /mnt/shards", table()))]
+pub(in crate::cli) struct Arguments {}
+
+pub(in crate::cli) fn run(_: &Arguments) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout(), "{}", table())?)
+}
+
+/// One line for each format.
+fn table() -> String {
+    let formats = tree::known_formats();
+    let name = formats.iter().map(|format| format.name.len()).max().unwrap_or(0);
+    let line = |format: &Format| {
+        let shown = if format.is_default { "shown" } else { "hidden" };
+        format!("{:name$}  {shown:6}  {} ({})", format.name, format.summary, suffixes(format))
+    };
+    formats.iter().map(|format| line(format)).collect::<Vec<_>>().join("\n")
+}
+
+/// The suffixes of a format, for people; of folders without one, the file that makes them containers.
+pub(in crate::cli) fn suffixes(format: &Format) -> String {
+    let suffixes: Vec<_> = format.all_suffixes().collect();
+    if suffixes.is_empty() { format.markers.join(" ") } else { suffixes.join(" ") }
+}
+
+/// The choice of formats among the options of a command.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct FormatOptions {
+    /// Which formats are shown as folders: their names between commas, or with - or + in front to take away from the default
+    /// or add to it (`shardfs help formats` lists them)
+    #[arg(long, value_name = "LIST", value_parser = tree::choose, allow_hyphen_values = true)]
+    formats: Option<tree::Formats>,
+}
+
+impl FormatOptions {
+    pub(in crate::cli) fn chosen(&self) -> tree::Formats {
+        self.formats.unwrap_or_else(tree::default_formats)
+    }
+}

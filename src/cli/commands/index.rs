@@ -1,0 +1,299 @@
+//! `shardfs index`: a Parquet file with a row for each container of a folder.
+
+mod found;
+mod table;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fs::File,
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use signal_hook::{consts::SIGINT, flag, low_level};
+
+use crate::{
+    cli::{
+        AlreadyReported, ViewOptions, complain, counted, log_to_stderr,
+        options::place::Place,
+        output::{destination::Destination, escape},
+    },
+    parallel,
+    vfs::{FileKind, Problem},
+    volume::{Entry, Error, ErrorKind},
+};
+use found::{Row, look_into};
+use table::Index;
+
+/// Write a Parquet file with a row for each container of a folder
+///
+/// Columns: path, format, version, size, modified (UTC), episodes, episode_id, task, steps, cameras, damaged, problem,
+/// part_of. Containers that another one shows joined, such as the chunks of an episode with a manifest, are left out
+/// without --parts. No block is decoded. If INDEX was written by an earlier run for the same SOURCE, only new and changed containers are
+/// opened. INDEX is replaced at the end, so programs that read it meanwhile have the old one.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  shardfs index data/ -o index.parquet
+  duckdb -c \"select format, count(*), sum(steps) from 'index.parquet' group by all\"
+
+Exit codes: 0 success, 1 something could not be read (the index has the rest) or INDEX could not be written, 2 a wrong
+command line. Damaged containers are rows of the index and no failure.")]
+pub(in crate::cli) struct Arguments {
+    /// A folder of containers, one container, or a URL
+    #[arg(value_name = "SOURCE")]
+    source: PathBuf,
+
+    /// The file to write
+    #[arg(short, long, value_name = "INDEX")]
+    output: PathBuf,
+
+    /// Also write rows for containers that another one shows joined; their `part_of` is its path
+    #[arg(long)]
+    parts: bool,
+
+    /// Open all containers, whatever an earlier run found
+    #[arg(long)]
+    anew: bool,
+
+    /// Print a summary as JSON
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+
+    /// Print only failures
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Number of threads [default: the number of cores]
+    #[arg(short = 'j', long, value_name = "N", value_parser = crate::cli::threads)]
+    threads: Option<usize>,
+
+    #[command(flatten)]
+    view: ViewOptions,
+}
+
+/// First bytes of a Parquet file.
+const PARQUET: &[u8; 4] = b"PAR1";
+
+pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    log_to_stderr("off");
+    let output = &arguments.output;
+    let (to, name) = Destination::of_file(output).with_context(|| output.display().to_string())?;
+    let earlier = earlier_index(&to, &name)?;
+    let place = Place::find(&arguments.source, arguments.view.checked())?;
+    if !place.is_folder() {
+        bail!("{}: neither a folder nor a container", arguments.source.display());
+    }
+    let source = place.entry.volume().source().join(place.entry.place().0).to_string_lossy().into_owned();
+    let known = if arguments.anew { None } else { earlier };
+    let known = known.map(|file| table::read(file, &source)).unwrap_or_default();
+    let stop = Arc::new(AtomicBool::new(false));
+    // The first Ctrl-C stops the work and leaves nothing behind; a second one ends the process.
+    let _ = flag::register_conditional_default(SIGINT, stop.clone());
+    let _ = flag::register(SIGINT, stop.clone());
+    let threads = arguments.threads.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
+    let work = Work { known, bar: bar(arguments), stop, failed: AtomicBool::new(false) };
+    let rows = work.rows(&place.entry, threads);
+    if work.stop.load(Relaxed) {
+        return interrupted(&work.bar);
+    }
+    let counts = Counts::of(&rows, &work.known, arguments.parts);
+    let index = Index::of(&source, &rows, arguments.parts).with_context(|| output.display().to_string())?;
+    index.write(&to, &name, &work.stop).with_context(|| output.display().to_string())?;
+    if work.stop.load(Relaxed) {
+        return interrupted(&work.bar);
+    }
+    work.bar.finish_and_clear();
+    counts.print(arguments)?;
+    if work.failed.load(Relaxed) { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+/// Ends the process as SIGINT does by default.
+fn interrupted(bar: &ProgressBar) -> anyhow::Result<()> {
+    bar.finish_and_clear();
+    let _ = low_level::emulate_default_handler(SIGINT);
+    bail!("interrupted")
+}
+
+/// The file that will be replaced. Nothing but an earlier index ever is: a name that was mistyped may be a container's.
+fn earlier_index(to: &Destination, name: &Path) -> anyhow::Result<Option<File>> {
+    let named = || to.shown(name).display().to_string();
+    let mut front = [0; 4];
+    match to.read(name).with_context(named)? {
+        None => Ok(None),
+        Some(file) if !file.metadata().with_context(named)?.is_file() => bail!("{}: is not an ordinary file", named()),
+        Some(file) => {
+            let read = (&file).take(4).read(&mut front).with_context(named)?;
+            match read == 0 || front == *PARQUET {
+                true => Ok(Some(file)),
+                false => bail!("{}: exists and is not a Parquet file; choose another name", named()),
+            }
+        }
+    }
+}
+
+/// Returns a progress bar on stderr, hidden if that is no terminal.
+fn bar(arguments: &Arguments) -> ProgressBar {
+    let bar = if arguments.quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+    if let Ok(style) = ProgressStyle::with_template("{pos} of {msg} containers  {per_sec}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Entries of a folder that are listed at once.
+const BATCH: usize = 4096;
+
+/// One run.
+struct Work {
+    /// Rows of an earlier run, by their paths.
+    known: HashMap<String, Row>,
+    bar: ProgressBar,
+    stop: Arc<AtomicBool>,
+    failed: AtomicBool,
+}
+
+/// A container with its path.
+struct Container {
+    path: PathBuf,
+    entry: Entry,
+}
+
+impl Work {
+    /// Returns the rows of all containers, by path.
+    fn rows(&self, top: &Entry, threads: usize) -> Vec<Row> {
+        let mut rows = Vec::new();
+        let containers = self.walk(top, &mut rows);
+        self.bar.set_message(containers.len().to_string());
+        let found = parallel::map(threads, containers.iter(), |container| {
+            let row = if self.stop.load(Relaxed) { None } else { self.row(container) };
+            self.bar.inc(1);
+            row
+        });
+        rows.extend(found.into_iter().flatten());
+        rows.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        found::mark_parts(&mut rows);
+        rows
+    }
+
+    fn row(&self, container: &Container) -> Option<Row> {
+        // The container was removed since it was listed.
+        let seen = container.entry.seen_container()?;
+        let path = found::shown(&container.path);
+        if let Some(known) = self.known.get(&path).filter(|known| known.state == seen.state) {
+            return Some(known.clone());
+        }
+        let (row, failed) = look_into(&container.entry, Row::of(path, seen, container.entry.attr()));
+        if let Some(error) = failed.filter(is_refused) {
+            self.note(&container.path, &error.detail());
+        }
+        Some(row)
+    }
+
+    /// Returns all containers below an entry. Files that look like containers but are too damaged to be opened become
+    /// rows.
+    fn walk(&self, top: &Entry, rows: &mut Vec<Row>) -> Vec<Container> {
+        if top.is_root_of_container() {
+            let name = PathBuf::from(top.volume().source().file_name().unwrap_or_default());
+            return vec![Container { path: name, entry: top.clone() }];
+        }
+        let place = top.place().0;
+        let mut containers = Vec::new();
+        let mut folders = VecDeque::from([(top.clone(), PathBuf::new())]);
+        while let Some((folder, path)) = folders.pop_front() {
+            if self.stop.load(Relaxed) {
+                break;
+            }
+            let (mut next, mut files) = (Some(0), HashMap::new());
+            while let Some(from) = next.filter(|_| !self.stop.load(Relaxed)) {
+                let (entries, then) = folder.list(from, BATCH);
+                next = then.unwrap_or_else(|error| {
+                    self.note(&path, &error.detail());
+                    None
+                });
+                for listed in entries {
+                    let path = path.join(listed.name());
+                    let (kind, is_container) = (listed.kind, listed.is_container());
+                    match listed.entry().and_then(Entry::entered) {
+                        Ok(entry) if is_container || entry.seen_container().is_some() => {
+                            containers.push(Container { path, entry })
+                        }
+                        Ok(entry) if kind == FileKind::Folder => folders.push_back((entry, path)),
+                        Ok(entry) => drop(files.insert(path, entry)),
+                        // It was removed, or may not be looked at.
+                        Err(error) if is_refused(&error) => self.note(&path, &error.detail()),
+                        Err(_) => {}
+                    }
+                }
+            }
+            for Problem { container, message, .. } in top.volume().take_problems() {
+                let path = container.strip_prefix(&place).unwrap_or(&container);
+                let Some(file) = files.get(path) else { continue };
+                match file.read_at(0, 1) {
+                    Err(error) if is_refused(&error) => self.note(path, &error.detail()),
+                    _ => rows.push(Row::damaged(path, file.attr(), message)),
+                }
+            }
+            self.bar.set_message(containers.len().to_string());
+        }
+        containers
+    }
+
+    /// Notes something that could not be looked at.
+    fn note(&self, path: &Path, reason: &str) {
+        self.failed.store(true, Relaxed);
+        self.bar.suspend(|| complain(&anyhow::anyhow!("{}: {reason}", path.display())));
+    }
+}
+
+/// Returns whether this user may not look at something, so that nothing is known of it.
+fn is_refused(error: &Error) -> bool {
+    error.kind() == ErrorKind::PermissionDenied
+}
+
+/// Result of a run.
+struct Counts {
+    containers: usize,
+    added: usize,
+    changed: usize,
+    removed: usize,
+    damaged: usize,
+}
+
+impl Counts {
+    /// Counts the rows that are shown.
+    fn of(rows: &[Row], known: &HashMap<String, Row>, parts: bool) -> Self {
+        let count = |is: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| row.is_shown(parts) && is(row)).count();
+        let earlier = |row: &Row| known.get(&row.path).filter(|known| known.is_shown(parts));
+        let containers = count(&|_| true);
+        let added = count(&|row| earlier(row).is_none());
+        Self {
+            containers,
+            added,
+            changed: count(&|row| earlier(row).is_some_and(|known| known.state != row.state)),
+            removed: known.values().filter(|row| row.is_shown(parts)).count() - (containers - added),
+            damaged: count(&|row| row.problem.is_some()),
+        }
+    }
+
+    fn print(&self, arguments: &Arguments) -> anyhow::Result<()> {
+        let Self { containers, added, changed, removed, damaged } = self;
+        if arguments.json {
+            let counts = json!({"index": arguments.output.to_string_lossy(), "containers": containers, "added": added,
+                                "changed": changed, "removed": removed, "damaged": damaged});
+            escape::write_json(&mut io::stdout(), &counts)?;
+        } else if !arguments.quiet {
+            let containers = counted(*containers as u64, "container");
+            writeln!(io::stdout(), "{containers}: {added} new, {changed} changed, {removed} gone, {damaged} damaged")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! A folder of containers: a line for each container in it, and what lies in the folders below.
+
+use std::{
+    collections::HashMap,
+    ffi::OsString,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use super::{count, escape, lines, names};
+use crate::{
+    cli::{counted, options::place::Place},
+    vfs::{FileKind, HeldOverview},
+    volume::{Entry, Error, ErrorKind},
+};
+
+/// Entries of a folder that are listed at once.
+const BATCH: usize = 4096;
+
+/// A container in a folder: what it is, or why it cannot be opened.
+struct Listed {
+    name: OsString,
+    /// Its path, as the volume has it.
+    path: PathBuf,
+    what: Result<ContainerLine, String>,
+    /// The container that shows it as a part of itself.
+    part_of: Option<PathBuf>,
+}
+
+/// What is said of a container in a folder.
+struct ContainerLine {
+    format: &'static str,
+    format_name: &'static str,
+    number: u64,
+    kind: &'static str,
+}
+
+impl ContainerLine {
+    /// Keeps no items: a folder may have many containers.
+    fn of(overview: &HeldOverview) -> Self {
+        let (number, kind) = count(&overview.contents);
+        Self { format: overview.format, format_name: overview.format_name(), number, kind }
+    }
+}
+
+/// A folder in a folder: how much is below it, or why it cannot be read.
+struct Below {
+    name: OsString,
+    counts: Result<Counts, String>,
+}
+
+/// How much there is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    containers: u64,
+    /// Files that are no containers, and links that are not followed.
+    others: u64,
+    /// Containers that others show as parts of themselves. They are not among `containers`.
+    parts: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: Self) {
+        self.containers += other.containers;
+        self.others += other.others;
+        self.parts += other.parts;
+    }
+
+    /// Returns `2 containers, 1 other file`.
+    fn text(self) -> String {
+        format!("{}, {}", counted(self.containers, "container"), counted(self.others, "other file"))
+    }
+}
+
+/// What a folder has.
+pub(super) struct Folder<'a> {
+    path: &'a Path,
+    containers: Vec<Listed>,
+    folders: Vec<Below>,
+    own: Counts,
+}
+
+impl<'a> Folder<'a> {
+    /// Lists a folder. Containers that others show as parts of themselves are listed only with `parts`.
+    pub(super) fn read(place: &Place, path: &'a Path, parts: bool) -> anyhow::Result<Self> {
+        let (mut containers, mut folders, mut own) = (Vec::new(), Vec::new(), Counts::default());
+        let mut joined = Joined::default();
+        for (name, kind) in names(&place.entry, path)? {
+            let Some(found) = place.entry.child(&name)?.filter(|_| kind == FileKind::Folder) else {
+                own.others += 1;
+                continue;
+            };
+            let what = match found.overview() {
+                Ok(Some(overview)) => Ok(ContainerLine::of(&overview)),
+                Ok(None) => {
+                    folders.push(Below { name, counts: count_below(&found).map_err(|error| error.detail()) });
+                    continue;
+                }
+                Err(error) => Err(error.detail()),
+            };
+            joined.note(&found, found.joins());
+            containers.push(Listed { name, path: found.path().into(), what, part_of: None });
+        }
+        for container in &mut containers {
+            container.part_of = joined.by.remove(&container.path);
+        }
+        if !parts {
+            let all = containers.len();
+            containers.retain(|container| container.part_of.is_none());
+            own.parts = (all - containers.len()) as u64;
+        }
+        own.containers = containers.len() as u64;
+        Ok(Self { path, containers, folders, own })
+    }
+
+    /// Prints it for people.
+    pub(super) fn describe(&self, out: &mut impl Write) -> anyhow::Result<()> {
+        writeln!(out, "{}", escape::path(self.path))?;
+        let name = |name: &OsString| lines::shown(&name.to_string_lossy(), usize::MAX);
+        for Listed { name: own, what, part_of, .. } in &self.containers {
+            let what = match what {
+                Ok(ContainerLine { format_name, number, kind, .. }) => {
+                    format!("{format_name}, {}", counted(*number, kind))
+                }
+                Err(reason) => format!("can't be opened: {reason}"),
+            };
+            let part = part_of.as_deref().and_then(Path::file_name).map(|of| format!(", part of {}", of.display()));
+            let what = format!("{what}{}", part.unwrap_or_default());
+            writeln!(out, "  {}: {}", name(own), escape::escaped(&what))?;
+        }
+        let mut all = self.own;
+        for Below { name: own, counts } in &self.folders {
+            let what = match counts {
+                Ok(counts) => {
+                    all.add(*counts);
+                    counts.text()
+                }
+                Err(reason) => format!("can't be read: {reason}"),
+            };
+            writeln!(out, "  {}/: {}", name(own), escape::escaped(&what))?;
+        }
+        let front = if self.folders.is_empty() { "" } else { "in all: " };
+        writeln!(out, "  {front}{}", all.text())?;
+        if all.parts > 0 {
+            let parts = counted(all.parts, "container");
+            writeln!(out, "  left out: {parts} that others show joined (--parts lists those of this folder)")?;
+        }
+        Ok(())
+    }
+
+    /// Returns it for programs.
+    pub(super) fn json(&self) -> Value {
+        let place = |name: &OsString| self.path.join(name).to_string_lossy().into_owned();
+        let container = |Listed { name, what, part_of, .. }: &Listed| {
+            let mut object = json!({"path": place(name)});
+            match what {
+                Ok(ContainerLine { format, number, kind, .. }) => {
+                    object["format"] = (*format).into();
+                    object[format!("{kind}s")] = (*number).into();
+                }
+                Err(reason) => object["error"] = reason.clone().into(),
+            }
+            if let Some(of) = part_of.as_deref().and_then(Path::file_name) {
+                object["part_of"] = place(&of.to_owned()).into();
+            }
+            object
+        };
+        let folder = |Below { name, counts }: &Below| match counts {
+            Ok(Counts { containers, others, parts }) => {
+                json!({"path": place(name), "containers": containers, "others": others, "parts": parts})
+            }
+            Err(reason) => json!({"path": place(name), "error": reason}),
+        };
+        let containers: Vec<Value> = self.containers.iter().map(container).collect();
+        let folders: Vec<Value> = self.folders.iter().map(folder).collect();
+        json!({"folder": self.path.to_string_lossy(), "containers": containers, "others": self.own.others,
+               "parts": self.own.parts, "folders": folders})
+    }
+}
+
+/// Containers that others show as parts of themselves, with those others.
+#[derive(Default)]
+struct Joined {
+    by: HashMap<PathBuf, PathBuf>,
+}
+
+impl Joined {
+    /// Notes what a container joins. Returns whether it may be a part of another one itself.
+    fn note(&mut self, container: &Entry, joins: Result<Option<Vec<PathBuf>>, Error>) -> bool {
+        // Why it cannot be opened is said of the container.
+        let Ok(joins) = joins else { return false };
+        let may_be_part = joins.is_some();
+        self.by.extend(joins.into_iter().flatten().map(|part| (part, container.path().to_owned())));
+        may_be_part
+    }
+}
+
+/// Counts what lies below a folder. Opens no containers but those that join others.
+fn count_below(top: &Entry) -> Result<Counts, Error> {
+    let (mut counts, mut joined, mut candidates) = (Counts::default(), Joined::default(), Vec::new());
+    let mut folders = vec![top.clone()];
+    while let Some(folder) = folders.pop() {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let (entries, then) = folder.list(from, BATCH);
+            next = match then {
+                // What this user may not see is not counted.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied && folder.path() != top.path() => None,
+                then => then?,
+            };
+            for listed in entries {
+                match (listed.kind, listed.is_container()) {
+                    (FileKind::Folder, is_container) => {
+                        // It was removed, or may not be looked at.
+                        let Ok(entry) = listed.entry() else { continue };
+                        if !is_container {
+                            folders.push(entry);
+                            continue;
+                        }
+                        counts.containers += 1;
+                        if joined.note(&entry, entry.joins_at_sight()) {
+                            candidates.push(entry.path().to_owned());
+                        }
+                    }
+                    _ => counts.others += 1,
+                }
+            }
+        }
+    }
+    let is_part = |path: &&PathBuf| joined.by.contains_key(*path);
+    counts.parts = candidates.iter().filter(is_part).count() as u64;
+    counts.containers -= counts.parts;
+    Ok(counts)
+}

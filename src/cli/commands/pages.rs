@@ -1,0 +1,240 @@
+//! `shardfs completions`, `man` and `reference`: completions for shells, man pages and docs/CLI.md, made from the
+//! definitions of the options.
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::cli::output::destination::Destination;
+
+/// Print completions for a shell
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shardfs completions bash > /etc/bash_completion.d/shardfs
+  shardfs completions zsh > /usr/local/share/zsh/site-functions/_shardfs
+  shardfs completions fish > ~/.config/fish/completions/shardfs.fish")]
+pub(in crate::cli) struct CompletionArguments {
+    /// The shell
+    shell: Shell,
+}
+
+/// Write man pages into a folder
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  shardfs man /usr/local/share/man
+
+Writes DIR/man1/shardfs.1, a page for each command beside it, and DIR/man8/mount.shardfs.8.")]
+pub(in crate::cli) struct ManArguments {
+    /// The folder, made if it does not exist
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+pub(in crate::cli) fn completions(arguments: &CompletionArguments) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut crate::cli::Cli::command(), "shardfs", &mut script);
+    if arguments.shell == Shell::Bash {
+        script.extend_from_slice(include_bytes!("completion.bash"));
+    }
+    // Not written by clap itself, which panics if the pipe is closed.
+    Ok(io::Write::write_all(&mut io::stdout(), &script)?)
+}
+
+pub(in crate::cli) fn man(arguments: &ManArguments) -> anyhow::Result<()> {
+    let mut cli = crate::cli::Cli::command().disable_help_subcommand(true);
+    cli.build();
+    write_pages(arguments, &cli).with_context(|| arguments.folder.display().to_string())
+}
+
+fn write_pages(arguments: &ManArguments, cli: &clap::Command) -> io::Result<()> {
+    let to = Destination::make(&arguments.folder)?;
+    for section in ["man1", "man8"] {
+        to.make_all(Path::new(section))?;
+    }
+    let put = |page: &Path, text: &str| {
+        to.put_file(page, None, None, |mut file| file.write_all(text.as_bytes()).map(|()| true))
+    };
+    let mut commands = vec![cli];
+    while let Some(command) = commands.pop() {
+        commands.extend(command.get_subcommands().filter(|command| !command.is_hide_set()));
+        let page = clap_mangen::Man::new(command.clone());
+        let mut text = Vec::new();
+        page.render(&mut text)?;
+        let text = readable(&String::from_utf8_lossy(&text));
+        let name = page.get_filename();
+        if name == "shardfs-mount.1" {
+            put(Path::new("man8/mount.shardfs.8"), &helper_page(&text))?;
+        }
+        put(&Path::new("man1").join(name), &text)?;
+    }
+    Ok(())
+}
+
+/// Returns a page of clap_mangen with the project and its version in the footer, and with line breaks in examples kept.
+fn readable(page: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut is_example = false;
+    for line in page.lines() {
+        if let Some(title) = line.strip_prefix(".TH ") {
+            let name = title.split_whitespace().next().unwrap_or("shardfs");
+            let version = env!("CARGO_PKG_VERSION");
+            lines.push(format!(".TH {name} 1 \"\" \"shardfs {version}\" \"shardfs manual\""));
+            continue;
+        }
+        if line.starts_with(".SH ") && is_example {
+            lines.push(".fi".into());
+            is_example = false;
+        }
+        if line == ".SH EXTRA" {
+            lines.extend([".SH EXAMPLES AND NOTES".into(), ".nf".into()]);
+            is_example = true;
+            continue;
+        }
+        lines.push(line.to_owned());
+    }
+    if is_example {
+        lines.push(".fi".into());
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Returns the page of the mount helper: the page of `shardfs mount` under its own name and section.
+fn helper_page(mount: &str) -> String {
+    let page = mount.replacen(".TH shardfs-mount 1", ".TH mount.shardfs 8", 1);
+    page.replacen(".SH NAME\nshardfs\\-mount \\-", ".SH NAME\nmount.shardfs \\-", 1)
+}
+
+/// Print the options of every command as Markdown: docs/CLI.md
+pub(in crate::cli) fn reference() -> anyhow::Result<()> {
+    let mut text = String::from(
+        "# Commands and options\n\n`shardfs help COMMAND` and the man pages say the same. In /etc/fstab the long options of \
+         `mount` are mount\noptions, with `_` or `-`. Options that several commands have are described once, at the \
+         [end](#shared-options).\n\nThis page is the output of `shardfs reference`; a test compares them.\n",
+    );
+    let mut cli = crate::cli::Cli::command();
+    cli.build();
+    let shared = shared_options(&cli);
+    for command in shown_commands(&cli) {
+        describe(&mut text, command, command.get_name(), &shared);
+    }
+    text.push_str("\n## Shared options\n");
+    for (heading, options) in shared {
+        let _ = write!(text, "\n### {heading}\n\n{TABLE}");
+        options.into_iter().for_each(|option| row(&mut text, option));
+    }
+    Ok(io::Write::write_all(&mut io::stdout(), text.as_bytes())?)
+}
+
+/// First lines of a table of arguments and options.
+const TABLE: &str = "| option | default | what it does |\n|---|---|---|\n";
+
+fn shown_commands(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+    command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help")
+}
+
+fn shown_arguments(command: &clap::Command) -> impl Iterator<Item = &clap::Arg> {
+    let is_shown =
+        |argument: &&clap::Arg| !argument.is_hide_set() && !["help", "version"].contains(&argument.get_id().as_str());
+    command.get_arguments().filter(is_shown)
+}
+
+/// Returns the headings of options that several commands have, each with all options below it.
+fn shared_options(cli: &clap::Command) -> Vec<(&str, Vec<&clap::Arg>)> {
+    let mut shared: Vec<(&str, Vec<&clap::Arg>)> = Vec::new();
+    for argument in shown_commands(cli).flat_map(shown_arguments) {
+        let Some(heading) = argument.get_help_heading() else { continue };
+        match shared.iter_mut().find(|(known, _)| *known == heading) {
+            Some((_, options)) if options.iter().any(|option| option.get_id() == argument.get_id()) => {}
+            Some((_, options)) => options.push(argument),
+            None => shared.push((heading, vec![argument])),
+        }
+    }
+    shared
+}
+
+/// Writes a section for a command: what it does, its own arguments and options as a table, links to shared ones, and
+/// examples; then sections for its own commands.
+fn describe(text: &mut String, command: &clap::Command, name: &str, shared: &[(&str, Vec<&clap::Arg>)]) {
+    let about = command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string).unwrap_or_default();
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ");
+    // `String` can be written to without an error.
+    let _ = write!(text, "\n## `shardfs {name}`\n\n{}\n\n```\n{usage}\n```\n", sentences(&about));
+    let own = shown_arguments(command).filter(|argument| argument.get_help_heading().is_none());
+    for (number, argument) in own.enumerate() {
+        if number == 0 {
+            let _ = write!(text, "\n{TABLE}");
+        }
+        row(text, argument);
+    }
+    let links: Vec<String> = shared.iter().filter_map(|(heading, options)| link(command, heading, options)).collect();
+    if !links.is_empty() {
+        let _ = writeln!(text, "\nAlso: {}.", links.join("; "));
+    }
+    if let Some(after) = command.get_after_help() {
+        let _ = write!(text, "\n```\n{after}\n```\n");
+    }
+    for inner in shown_commands(command) {
+        describe(text, inner, &format!("{name} {}", inner.get_name()), shared);
+    }
+}
+
+/// Returns a link to the options below a heading, with their names if the command does not have all of them.
+fn link(command: &clap::Command, heading: &str, options: &[&clap::Arg]) -> Option<String> {
+    let has = |option: &&&clap::Arg| shown_arguments(command).any(|argument| argument.get_id() == option.get_id());
+    let names: Vec<String> = options.iter().filter(has).map(|option| format!("`--{}`", option.get_id())).collect();
+    let target = format!("[{heading}](#{})", heading.to_lowercase().replace(' ', "-"));
+    match names.len() {
+        0 => None,
+        count if count == options.len() => Some(target),
+        _ => Some(format!("{} ({target})", names.join(", ").replace('_', "-"))),
+    }
+}
+
+/// Returns the paragraphs of a description, each with a full stop.
+fn sentences(about: &str) -> String {
+    let paragraphs = about.split("\n\n").map(|text| text.trim_end_matches('.').replace('\n', " ") + ".");
+    paragraphs.collect::<Vec<_>>().join("\n\n")
+}
+
+fn row(text: &mut String, argument: &clap::Arg) {
+    let value = argument.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
+    let has_value = argument.get_action().takes_values();
+    let is_optional = argument.get_num_args().is_some_and(|count| count.min_values() == 0);
+    let mut names = Vec::new();
+    names.extend(argument.get_short().map(|short| format!("-{short}")));
+    names.extend(argument.get_long().map(|long| format!("--{long}")));
+    let name = match (names.is_empty(), has_value) {
+        (true, _) => value,
+        (false, true) if is_optional => format!("{}[={value}]", names.join(", ")),
+        (false, true) => format!("{} {value}", names.join(", ")),
+        (false, false) => names.join(", "),
+    };
+    let help = argument.get_long_help().or_else(|| argument.get_help()).map(ToString::to_string).unwrap_or_default();
+    let help = help.replace('\n', " ");
+    // Help texts name the defaults that depend on the machine.
+    let (help, said) = match help.split_once(" [default: ") {
+        Some((help, said)) => (help.to_owned(), said.trim_end_matches(']').to_owned()),
+        None => (help, String::new()),
+    };
+    let defaults: Vec<_> = argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+    let default = match (has_value, defaults.is_empty()) {
+        (true, false) => format!("`{}`", defaults.join(" ")),
+        _ => said,
+    };
+    let values = argument.get_possible_values().into_iter().filter(|_| has_value).filter(|value| !value.is_hide_set());
+    let values: Vec<String> = values
+        .map(|value| {
+            let help = value.get_help().map(|help| format!(": {help}")).unwrap_or_default();
+            format!("`{}`{help}", value.get_name())
+        })
+        .collect();
+    let values = if values.is_empty() { String::new() } else { format!(". {}", values.join("; ")) };
+    let _ = writeln!(text, "| `{name}` | {default} | {} |", format!("{help}{values}").replace('|', "\\|"));
+}

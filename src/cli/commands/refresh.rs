@@ -1,0 +1,33 @@
+//! `shardfs refresh`: what is remembered of names is forgotten.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use crate::cli::{mounts, output::escape};
+
+/// Show at once what is new in the bucket or on the web server behind a mount
+///
+/// A mount trusts names and sizes for a while (`shardfs mount --dir-ttl`). This command makes it forget them, so that
+/// the next look asks the server again. SIGHUP to the process of the mount does the same. Folders of this machine are
+/// watched and need neither.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  shardfs refresh /mnt/bucket
+
+Exit codes: 0 done, 1 shardfs is not mounted there, or does not answer.")]
+pub(in crate::cli) struct Arguments {
+    /// Where shardfs is mounted
+    mountpoint: PathBuf,
+}
+
+pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let at = &arguments.mountpoint;
+    if mounts::ours_at(&crate::cli::absolute(at)?)?.is_none() {
+        bail!("{}: no shardfs is mounted there", escape::path(at));
+    }
+    // Looking up this name makes the mount refresh.
+    std::fs::metadata(at.join(".shardfs/refresh")).with_context(|| at.display().to_string())?;
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! `shardfs warm`: decodes ahead what a later mount with `--spill` reads.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
+
+use clap::Args;
+
+use super::{doctor, status, verify::Bar};
+use crate::{
+    cache::DiskTierOptions,
+    cli::{
+        AlreadyReported, ViewOptions, complain, counted, log_to_stderr, one_line,
+        options::{place::Place, spill::default_options},
+    },
+    verify::{Findings, Progress, Which, read_all},
+    vfs,
+};
+
+/// Longest time for writing the last blocks.
+const LAST_BLOCKS: Duration = Duration::from_secs(600);
+
+/// Decode containers in advance, into the folder of --spill
+///
+/// Reads all compressed data of these containers once and keeps the decoded blocks on the local disk, where a mount with
+/// the same --spill finds them. Arrays are kept as plain files if a mount by this user can let the kernel read them
+/// directly. Blocks that are quick to decode are not kept, as with mounts.
+#[derive(Debug, Args)]
+#[command(after_help = "Example, for a job that starts in the morning:
+  shardfs warm --spill /scratch/shardfs --spill-size 200G data/
+  shardfs mount --spill /scratch/shardfs --spill-size 200G data/ /mnt/shards
+
+Without --spill, the folder of `--spill auto` is used.
+
+Exit codes: 0 everything was read, 1 something could not be read (the rest was), 2 a wrong command line.")]
+pub(in crate::cli) struct Arguments {
+    /// Containers, folders of them, or paths inside one
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Print only failures
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Number of threads [default: the number of cores]
+    #[arg(short = 'j', long, value_name = "N", value_parser = crate::cli::threads)]
+    threads: Option<usize>,
+
+    #[command(flatten)]
+    view: ViewOptions,
+}
+
+pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    log_to_stderr("off");
+    let threads = arguments.threads.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
+    let progress = Arc::new(Progress::default());
+    let bar = Bar::start(&progress, arguments.quiet);
+    let which = Which::Decoded { as_files: doctor::has_passthrough() };
+    let (mut failed, mut written) = (false, (0, 0));
+    for path in &arguments.paths {
+        match one(path, arguments, which, threads, &progress, &bar) {
+            Ok(done) => {
+                failed |= done.problems > 0;
+                written = (written.0 + done.blobs, written.1 + done.bytes);
+            }
+            Err(error) => {
+                failed = true;
+                bar.hide(|| complain(&error));
+            }
+        }
+    }
+    bar.stop();
+    if !arguments.quiet {
+        let [containers, bytes] = [&progress.containers, &progress.bytes].map(|count| count.load(Relaxed));
+        let (containers, bytes) = (counted(containers, "container"), status::bytes(bytes));
+        println!("{containers}, {bytes} read; {} written, {}", status::bytes(written.1), counted(written.0, "block"));
+    }
+    if failed { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+/// Result for one PATH.
+struct Done {
+    problems: usize,
+    blobs: u64,
+    bytes: u64,
+}
+
+fn one(
+    path: &Path,
+    arguments: &Arguments,
+    which: Which,
+    threads: usize,
+    progress: &Progress,
+    bar: &Bar,
+) -> anyhow::Result<Done> {
+    let options = arguments.view.checked();
+    let spill = options.spill.clone().unwrap_or_else(default_options);
+    // Tables repeat other files, which are warmed there.
+    let options = vfs::Options { spill: Some(DiskTierOptions { wait: true, ..spill }), tables: false, ..options };
+    let place = Place::find(path, options)?;
+    let counts = bar.is_shown() && place.is_folder();
+    let Findings { problems, unread, .. } = read_all(&place.entry, threads, progress, which, counts);
+    let problems: Vec<_> = problems.into_iter().chain(unread).collect();
+    for problem in &problems {
+        bar.hide(|| eprintln!("shardfs: {}", one_line(&format!("{}: {problem}", path.display()))));
+    }
+    let mut done = Done { problems: problems.len(), blobs: 0, bytes: 0 };
+    if let Some(spill) = place.entry.volume().disk_tier() {
+        spill.disk().flush(LAST_BLOCKS);
+        let counters = spill.disk().counters();
+        (done.blobs, done.bytes) = (counters.written.load(Relaxed), counters.written_bytes.load(Relaxed));
+    }
+    Ok(done)
+}

@@ -1,0 +1,156 @@
+//! Paths as the commands take them: a file of the host, and what follows inside the container.
+
+use std::{
+    ffi::OsString,
+    ops::ControlFlow,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, anyhow, bail};
+
+use crate::{
+    tree,
+    vfs::{self, FileKind, Vfs},
+    volume::Entry,
+};
+
+/// The result of following a path.
+pub(in crate::cli) struct Place {
+    pub(in crate::cli) entry: Entry,
+    /// The path from the container's name on; outside of containers the last name.
+    pub(in crate::cli) kept: PathBuf,
+}
+
+impl Place {
+    /// Finds `data/ep_001.wshard/signal/joint_pos.npy`, or any folder or file above it.
+    ///
+    /// The longest part that exists on the host is opened as SOURCE. If that is an ordinary file, its folder is opened
+    /// instead, so that the file is shown as a mount would show it.
+    pub(in crate::cli) fn find(path: &Path, options: vfs::Options) -> anyhow::Result<Self> {
+        let shown = path.display();
+        #[cfg(feature = "remote")]
+        if let Some((host, inside)) = crate::cli::options::remote::split(path, options.formats) {
+            return Self::find_remote(path, &host, inside, options);
+        }
+        let (host, inside) = split(path, options.formats)?;
+        let is_folder = host.is_dir();
+        let kept = host.file_name().into_iter().chain(inside.iter().map(|name| &**name)).collect();
+        if is_folder && !inside.is_empty() && !has_marker(&host, options.formats) {
+            bail!("{shown}: no such file or folder");
+        }
+        let (vfs, names) = match Vfs::open(&host, options.clone()) {
+            Ok(vfs) => (vfs, inside),
+            Err(error) if is_folder || !inside.is_empty() => return Err(error.into()),
+            // An ordinary file: open its folder, which shows it as itself.
+            Err(error) => {
+                let Some((folder, name)) = host.parent().zip(host.file_name()) else { return Err(error.into()) };
+                (Vfs::open(folder, options)?, vec![name.to_owned()])
+            }
+        };
+        Self::walk(path, vfs, &names, kept)
+    }
+
+    /// Walks down from the root.
+    fn walk(path: &Path, vfs: Vfs, names: &[OsString], kept: PathBuf) -> anyhow::Result<Self> {
+        let mut entry = Entry::root(Arc::new(vfs))?;
+        for name in names {
+            entry = entry.child(name)?.ok_or_else(|| {
+                anyhow!("{}: no '{}' there; `shardfs ls` shows what is", path.display(), name.display())
+            })?;
+        }
+        Ok(Self { entry: entry.entered()?, kept })
+    }
+
+    /// Does the same as [`Self::find`] for a URL. SOURCE ends with the first name that is a container's, or with the
+    /// first folder above that proves to be one.
+    #[cfg(feature = "remote")]
+    fn find_remote(path: &Path, host: &Path, inside: Vec<OsString>, options: vfs::Options) -> anyhow::Result<Self> {
+        let last = crate::cli::options::remote::parent(host);
+        let name = last.iter().map(|(_, name)| name.clone());
+        let kept = name.chain(inside.iter().cloned()).collect();
+        match Vfs::open(host, options.clone()) {
+            Ok(vfs) => Self::walk(path, vfs, &inside, kept),
+            Err(error) if inside.is_empty() && is_missing(&error) => match container_above(host, &options) {
+                Some((vfs, inside, kept)) => Self::walk(path, vfs, &inside, kept),
+                None => Err(error.into()),
+            },
+            Err(error) if !inside.is_empty() || error.errno() != libc::EINVAL => Err(error.into()),
+            // An ordinary object: open its folder, which shows it as itself.
+            Err(error) => {
+                let Some((folder, name)) = last else { return Err(error.into()) };
+                Self::walk(path, Vfs::open(&folder, options)?, &[name], kept)
+            }
+        }
+    }
+
+    pub(in crate::cli) fn is_folder(&self) -> bool {
+        self.entry.is_folder()
+    }
+}
+
+/// Returns whether an error says that nothing is there. The Hub has no listing of a folder that does not exist.
+#[cfg(feature = "remote")]
+fn is_missing(error: &vfs::Error) -> bool {
+    matches!(error.errno(), libc::ENOENT | libc::ESTALE)
+}
+
+/// Returns the highest of the containers that are folders around a URL, the names that follow it, and the path from its
+/// name on: what a mount above would show at the URL. `None` if the nearest folder that exists is no container.
+#[cfg(feature = "remote")]
+fn container_above(url: &Path, options: &vfs::Options) -> Option<(Vfs, Vec<OsString>, PathBuf)> {
+    let (mut inside, mut found) = (Vec::new(), None);
+    let mut above = crate::cli::options::remote::parent(url);
+    while let Some((folder, name)) = above {
+        inside.insert(0, name);
+        above = crate::cli::options::remote::parent(&folder);
+        match Vfs::open(&folder, options.clone()) {
+            Ok(vfs) if vfs.is_one_container() => {
+                let name = above.iter().map(|(_, name)| name.clone());
+                let kept = name.chain(inside.iter().cloned()).collect();
+                found = Some((vfs, inside.clone(), kept));
+            }
+            Err(error) if found.is_none() && is_missing(&error) => {}
+            Ok(_) | Err(_) => break,
+        }
+    }
+    found
+}
+
+/// Returns the names in a folder. `path` is the folder as the user typed it, for messages.
+pub(in crate::cli) fn names(folder: &Entry, path: &Path) -> anyhow::Result<Vec<(OsString, FileKind)>> {
+    let mut names = Vec::new();
+    let listed = folder.names(&mut |name, kind| {
+        names.push((name.to_owned(), kind));
+        ControlFlow::Continue(())
+    });
+    match listed {
+        Ok(()) => Ok(names),
+        // The filesystem has no path for the folder that was opened as SOURCE.
+        Err(error) => bail!("{}: {}", path.display(), error.detail()),
+    }
+}
+
+/// Returns the part of a path that is opened, with links resolved, and the names after it: a file of the host or a folder
+/// that may be a container, or the whole path.
+pub(in crate::cli) fn split(path: &Path, formats: tree::Formats) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
+    let mut host = PathBuf::new();
+    let mut inside: Vec<OsString> = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir if inside.pop().is_some() => {}
+            Component::Normal(name) if !inside.is_empty() || host.is_file() || has_marker(&host, formats) => {
+                inside.push(name.to_owned());
+            }
+            other => host.push(other),
+        }
+    }
+    let host = if host == Path::new("") { PathBuf::from(".") } else { host };
+    let host = host.canonicalize().with_context(|| path.display().to_string())?;
+    Ok((host, inside))
+}
+
+/// Returns whether a folder has a file that makes folders containers. One that is none shows what lies there, all the same.
+fn has_marker(folder: &Path, formats: tree::Formats) -> bool {
+    formats.iter().flat_map(|format| format.markers).any(|marker| folder.join(marker).is_file())
+}

@@ -1,0 +1,419 @@
+//! Where commands write: a folder that the user named. No symbolic link is followed below it, because other users may
+//! write to it, and the names come from containers.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File, Permissions},
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::{
+            ffi::{OsStrExt, OsStringExt},
+            fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
+        },
+    },
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::{
+    fs::{
+        AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, futimens, mkdirat, openat, readlinkat, renameat,
+        statat, symlinkat, unlinkat, utimensat,
+    },
+    io::Errno,
+};
+use xxhash_rust::xxh64::xxh64;
+
+use crate::store::beneath;
+
+/// A folder to write to. Paths are below it.
+#[derive(Debug)]
+pub(in crate::cli) struct Destination {
+    path: PathBuf,
+    top: OwnedFd,
+}
+
+/// Links that are followed one after the other, as many as the kernel follows.
+const LINKS: usize = 40;
+
+/// Seconds and nanoseconds of a file's modification.
+type Time = (i64, u32);
+
+impl Destination {
+    /// Opens a folder, and makes it if it is not there. Links in the path are followed: the user has typed it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(in crate::cli) fn make(path: &Path) -> io::Result<Self> {
+        let place = if path == Path::new("") { Path::new(".") } else { path };
+        fs::create_dir_all(place)?;
+        Self::open(path)
+    }
+
+    /// Opens a folder that is there; the empty path is the current one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(in crate::cli) fn open(path: &Path) -> io::Result<Self> {
+        let place = if path == Path::new("") { Path::new(".") } else { path };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self { path: path.to_owned(), top: rustix::fs::open(place, flags, Mode::empty())? })
+    }
+
+    /// The folder of a file that the user named, and the file's name. If it is a link that nobody else can have put
+    /// there ([`own_target`]), those of its target.
+    ///
+    /// # Errors
+    /// What the system says; `InvalidInput` for a path that ends with no name.
+    pub(in crate::cli) fn of_file(path: &Path) -> io::Result<(Self, PathBuf)> {
+        let place = own_target(path)?;
+        let name =
+            place.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "is no name of a file"))?;
+        Ok((Self::open(place.parent().unwrap_or(Path::new("")))?, name.into()))
+    }
+
+    /// Makes a folder that the user named, and those above it that are missing. No link is followed below the nearest
+    /// folder that is there. Returns that folder, and the path from it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(in crate::cli) fn make_below_nearest(path: &Path) -> io::Result<(Self, PathBuf)> {
+        for folder in path.ancestors().skip(1) {
+            match Self::open(folder) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                opened => {
+                    let (to, below) = (opened?, path.strip_prefix(folder).unwrap_or(path).to_owned());
+                    to.make_all(&below)?;
+                    return Ok((to, below));
+                }
+            }
+        }
+        Err(Errno::NOENT.into())
+    }
+
+    /// Removes an empty folder. A link in its place stays.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(in crate::cli) fn remove_folder(&self, below: &Path) -> io::Result<()> {
+        let (parent, name) = self.parent(below)?;
+        Ok(unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// A path below it as the user would write it.
+    pub(in crate::cli) fn shown(&self, below: &Path) -> PathBuf {
+        // `join` of an empty path would add a slash.
+        if below == Path::new("") { self.path.clone() } else { self.path.join(below) }
+    }
+
+    /// Returns the attributes of what is at a path, without following a link. `None` if nothing is there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(in crate::cli) fn stat(&self, below: &Path) -> io::Result<Option<Stat>> {
+        let (folder, name) = self.parent(below)?;
+        match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(None),
+            other => Ok(Some(other?)),
+        }
+    }
+
+    /// Makes a folder and those above it, each if it is not there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(in crate::cli) fn make_all(&self, below: &Path) -> io::Result<()> {
+        match self.folder(below) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => return other.map(drop),
+        }
+        let made = beneath::walk(self.top.as_fd(), below, |at, name, _| {
+            match mkdirat(at, name, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+            }
+            beneath::step(at, name).map(Some)
+        });
+        made.map_err(as_link)
+    }
+
+    /// Makes a folder, which can be written to until [`Self::finish_folder`]; one that is there will do.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(in crate::cli) fn make_folder(&self, below: &Path) -> io::Result<()> {
+        let (parent, name) = self.parent(below)?;
+        match mkdirat(&parent, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let folder = self.folder(below)?;
+        let mode = rustix::fs::fstat(&folder)?.st_mode;
+        if mode & 0o700 != 0o700 {
+            fs::set_permissions(by_descriptor(&folder), Permissions::from_mode(mode & 0o7777 | 0o700))?;
+        }
+        Ok(())
+    }
+
+    /// Gives a folder its mode and time.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(in crate::cli) fn finish_folder(&self, below: &Path, mode: u32, mtime: Time) -> io::Result<()> {
+        let folder = self.folder(below)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = File::from(openat(&folder, c".", flags, Mode::empty())?);
+        futimens(&folder, &times(mtime))?;
+        folder.set_permissions(Permissions::from_mode(mode))
+    }
+
+    /// Writes a file under another name, and replaces what is at the path when it is whole. `fill` writes it, and
+    /// returns whether to keep it. Without a mode it has the mode of any new file.
+    ///
+    /// # Errors
+    /// What `fill` and the system say.
+    pub(in crate::cli) fn put_file<E: From<io::Error>>(
+        &self,
+        below: &Path,
+        mode: Option<u32>,
+        mtime: Option<Time>,
+        fill: impl FnOnce(&File) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let (folder, name) = self.parent(below)?;
+        let part = part_name(name);
+        // Left over by a run that was interrupted.
+        let _ = unlinkat(&folder, &*part, AtFlags::empty());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&folder, &*part, flags, Mode::from_raw_mode(if mode.is_some() { 0o600 } else { 0o666 }))
+            .map_err(io::Error::from)?;
+        let file = File::from(file);
+        let done = fill(&file).and_then(|is_kept| {
+            if is_kept {
+                if let Some(mode) = mode {
+                    file.set_permissions(Permissions::from_mode(mode))?;
+                }
+                if let Some(mtime) = mtime {
+                    futimens(&file, &times(mtime)).map_err(io::Error::from)?;
+                }
+                renameat(&folder, &*part, &folder, name).map_err(io::Error::from)?;
+            }
+            Ok(is_kept)
+        });
+        if !matches!(done, Ok(true)) {
+            let _ = unlinkat(&folder, &*part, AtFlags::empty());
+        }
+        done.map(drop)
+    }
+
+    /// Returns the target of the link at a path; `None` if it is not a link.
+    pub(in crate::cli) fn link(&self, below: &Path) -> Option<OsString> {
+        let (folder, name) = self.parent(below).ok()?;
+        let target = readlinkat(&folder, name, Vec::new()).ok()?;
+        Some(OsString::from_vec(target.into_bytes()))
+    }
+
+    /// Makes a link, and replaces what is at the path.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(in crate::cli) fn put_link(&self, below: &Path, target: &OsStr, mtime: Time) -> io::Result<()> {
+        let (folder, name) = self.parent(below)?;
+        let part = part_name(name);
+        let _ = unlinkat(&folder, &*part, AtFlags::empty());
+        symlinkat(target, &folder, &*part)?;
+        utimensat(&folder, &*part, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(renameat(&folder, &*part, &folder, name)?)
+    }
+
+    /// Opens a file to read it; `None` if there is none. A pipe does not block.
+    ///
+    /// # Errors
+    /// What the system says, also of a link.
+    pub(in crate::cli) fn read(&self, below: &Path) -> io::Result<Option<File>> {
+        match beneath::open(&self.top, below, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
+            Err(Errno::NOENT) => Ok(None),
+            other => Ok(Some(other.map_err(as_link)?.into())),
+        }
+    }
+
+    /// The folder that a path lies in, and its last name.
+    fn parent<'a>(&self, below: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
+        let mut parts = below.components();
+        let Some(Component::Normal(name)) = parts.next_back() else { return Err(Errno::INVAL.into()) };
+        Ok((self.folder(parts.as_path())?, name))
+    }
+
+    fn folder(&self, below: &Path) -> io::Result<OwnedFd> {
+        // Without O_DIRECTORY, with which a link at the end is just no folder.
+        let opened = beneath::open(&self.top, below, OFlags::PATH).map_err(as_link)?;
+        match FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode) {
+            FileType::Directory => Ok(opened),
+            FileType::Symlink => Err(as_link(Errno::LOOP)),
+            _ => Err(Errno::NOTDIR.into()),
+        }
+    }
+}
+
+/// Opens a file to append to it, and makes it if it is missing. A link is followed if nobody else can have put it there
+/// ([`own_target`]).
+///
+/// # Errors
+/// What the system says, also of other links.
+pub(in crate::cli) fn append(path: &Path) -> io::Result<File> {
+    let place = own_target(path)?;
+    let opened = File::options().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(&place);
+    opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => io::Error::other("is a symbolic link of another user; name the file itself"),
+        _ => error,
+    })
+}
+
+/// The file that is meant by a path which the user named: the target of a link, if the link belongs to this user or to
+/// root, and stands in a folder where others cannot put or rename the files of this user. Any other link is meant
+/// itself, because another user would choose its target.
+///
+/// # Errors
+/// What the system says.
+fn own_target(path: &Path) -> io::Result<PathBuf> {
+    let mut place = path.to_owned();
+    for _ in 0..LINKS {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(link) = rustix::fs::open(&place, flags, Mode::empty()) else { break };
+        let Ok(target) = readlinkat(&link, c"", Vec::new()) else { break };
+        let folder = place.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+        let is_trusted = |owner: u32| owner == 0 || owner == rustix::process::geteuid().as_raw();
+        let about = fs::metadata(folder)?;
+        let is_open_to_others = about.mode() & 0o1002 == 0o002;
+        if !is_trusted(File::from(link).metadata()?.uid()) || !is_trusted(about.uid()) || is_open_to_others {
+            break;
+        }
+        place = folder.join(OsStr::from_bytes(target.as_bytes()));
+    }
+    Ok(place)
+}
+
+/// What a link on the way says.
+fn as_link(error: Errno) -> io::Error {
+    match error {
+        Errno::LOOP => {
+            io::Error::other("a symbolic link is on the way, and not followed; remove it, or choose another place")
+        }
+        error => error.into(),
+    }
+}
+
+/// A path that leads to a descriptor.
+fn by_descriptor(opened: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", opened.as_raw_fd())
+}
+
+/// The name that a file has until it is whole: short, whatever its own is.
+fn part_name(name: &OsStr) -> String {
+    format!(".shardfs-part-{:016x}", xxh64(name.as_bytes(), 0))
+}
+
+fn times((seconds, nanos): Time) -> Timestamps {
+    let time = Timespec { tv_sec: seconds, tv_nsec: nanos.into() };
+    Timestamps { last_access: time, last_modification: time }
+}
+
+/// Whether what stands somewhere is an ordinary file of a size and a time.
+pub(in crate::cli) fn is_file_of(there: &Stat, size: u64, mtime: Time) -> bool {
+    FileType::from_raw_mode(there.st_mode) == FileType::RegularFile
+        && u64::try_from(there.st_size) == Ok(size)
+        && (there.st_mtime, there.st_mtime_nsec as u32) == mtime
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_below_a_destination_are_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let (out, outside) = (place.path().join("out"), place.path().join("outside"));
+        fs::create_dir_all(outside.join("inner")).unwrap();
+        fs::create_dir(&out).unwrap();
+        symlink("../outside", out.join("link")).unwrap();
+        symlink("../outside/file", out.join("file")).unwrap();
+        let to = Destination::make(&out).unwrap();
+        let put = |path: &str| {
+            to.put_file(Path::new(path), Some(0o644), None, |mut file| {
+                io::Write::write_all(&mut file, b"x").map(|()| true)
+            })
+        };
+        for path in ["link/file", "link/inner/file"] {
+            assert!(put(path).unwrap_err().to_string().contains("link"), "{path}");
+        }
+        assert!(to.make_folder(Path::new("link")).is_err());
+        assert!(to.make_folder(Path::new("link/new")).is_err());
+        assert!(to.make_all(Path::new("link/new/folder")).is_err());
+        assert!(to.finish_folder(Path::new("link"), 0o700, (1, 0)).is_err());
+        assert!(to.put_link(Path::new("link/x"), OsStr::new("y"), (1, 0)).is_err());
+        assert!(to.read(Path::new("file")).is_err());
+        // A link at the end gives way to the file.
+        put("file").unwrap();
+        assert_eq!(
+            (fs::read(out.join("file")).unwrap(), fs::read_link(out.join("file")).is_err()),
+            (b"x".to_vec(), true)
+        );
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(outside.join("inner")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn own_links_lead_to_files() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path();
+        let (folder, link) = (place.join("folder"), place.join("link"));
+        fs::create_dir(&folder).unwrap();
+        symlink("folder/other", &link).unwrap();
+        symlink("../file", folder.join("other")).unwrap();
+        assert_eq!(own_target(&link).unwrap(), folder.join("../file"));
+        let (to, name) = Destination::of_file(&link).unwrap();
+        assert_eq!((to.shown(&name), own_target(Path::new("file")).unwrap()), (folder.join("../file"), "file".into()));
+        // Others could have renamed it.
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(own_target(&link).unwrap(), folder.join("other"));
+        assert!(append(&link).unwrap_err().to_string().contains("link"));
+        fs::set_permissions(&folder, Permissions::from_mode(0o1777)).unwrap();
+        assert_eq!(own_target(&link).unwrap(), folder.join("../file"));
+        append(&link).unwrap();
+        assert!(place.join("file").is_file());
+        symlink("circle", place.join("circle")).unwrap();
+        assert!(append(&place.join("circle")).is_err());
+    }
+
+    #[test]
+    fn folders_are_made_and_removed_beneath_the_nearest_one() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path();
+        let (to, below) = Destination::make_below_nearest(&place.join("a/b")).unwrap();
+        assert_eq!((&*to.shown(&below), place.join("a/b").is_dir()), (&*place.join("a/b"), true));
+        // What has taken the place of a folder meanwhile is not entered.
+        fs::create_dir_all(place.join("other/b")).unwrap();
+        fs::rename(place.join("a"), place.join("old")).unwrap();
+        symlink("other", place.join("a")).unwrap();
+        assert!(to.remove_folder(&below).unwrap_err().to_string().contains("link"));
+        assert!(place.join("other/b").is_dir() && place.join("old/b").is_dir());
+        symlink("other", place.join("to")).unwrap();
+        assert!(to.remove_folder(Path::new("to")).is_err() && place.join("to").is_dir());
+        to.remove_folder(Path::new("old/b")).unwrap();
+        assert!(!place.join("old/b").exists());
+        // A link in what is there was typed by the user.
+        Destination::make_below_nearest(&place.join("to/c/d")).unwrap();
+        assert!(place.join("other/c/d").is_dir());
+        symlink("nowhere", place.join("dangling")).unwrap();
+        assert!(Destination::make_below_nearest(&place.join("dangling/e")).is_err());
+        assert!(!place.join("nowhere").exists());
+    }
+
+    #[test]
+    fn parts_have_short_names() {
+        assert!(part_name(OsStr::new(&"x".repeat(255))).len() < 64);
+        assert_ne!(part_name(OsStr::new("x")), part_name(OsStr::new("y")));
+    }
+}

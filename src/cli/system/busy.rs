@@ -1,0 +1,152 @@
+//! Which processes keep a mount busy.
+//!
+//! All of it comes from /proc. No file of any process is looked at, for that would ask the filesystem it lies on.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
+use crate::cli::{
+    mounts::{self, Mount},
+    output::escape,
+};
+
+/// How long to search, and how many processes to name. A person waits for the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+const NAMED: usize = 10;
+
+/// Returns why a mount cannot be taken down now, and what to do.
+pub(in crate::cli) fn message(mount: &Mount) -> String {
+    let shown = escape::path(&mount.at);
+    let remedy = format!("or detach it with: shardfs umount --lazy {}", escape::shell_word(&mount.at));
+    let all = mounts::all().unwrap_or_default();
+    let above: Vec<String> = mounts::standing_on(mount, &all).map(|other| escape::path(&other.at)).collect();
+    if !above.is_empty() {
+        // Detaching is refused as well, because these would disappear with it.
+        return format!("{shown}: other mounts are on top of it; take them down first: {}", above.join(", "));
+    }
+    let (mut users, complete) = users(mount);
+    if users.is_empty() {
+        let whose = if rustix::process::geteuid().is_root() { "" } else { " (of other users only root can see)" };
+        return format!("{shown}: in use by a process that can't be seen{whose}; close what is open there, {remedy}");
+    }
+    let more = if complete && users.len() <= NAMED { "" } else { " and perhaps others" };
+    users.truncate(NAMED);
+    format!("{shown}: in use by {}{more}; close them, {remedy}", users.join(", "))
+}
+
+/// Returns whether the reason why a mount is busy is known: mounts on it, or processes.
+pub(in crate::cli) fn is_explained(mount: &Mount) -> bool {
+    let all = mounts::all().unwrap_or_default();
+    let stands = mounts::standing_on(mount, &all).next().is_some();
+    stands || !users(mount).0.is_empty()
+}
+
+/// Runs `run` for each place, even after one has failed. All errors except the last are printed.
+///
+/// # Errors
+/// The last error.
+pub(in crate::cli) fn each(
+    places: &[PathBuf],
+    mut run: impl FnMut(&PathBuf) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut failed = Ok(());
+    for place in places {
+        if let Err(error) = run(place)
+            && let Err(before) = std::mem::replace(&mut failed, Err(error))
+        {
+            crate::cli::complain(&before);
+        }
+    }
+    failed
+}
+
+/// Returns the processes that use a mount, as `name (pid)`, and whether there was time to check all.
+fn users(mount: &Mount) -> (Vec<String>, bool) {
+    let (found, find) = mpsc::channel();
+    let mount = mount.clone();
+    // Reading a process's `maps` can wait for that process, which may wait for the mount.
+    thread::spawn(move || {
+        for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let folder = process.path();
+            if uses(&folder, &mount) {
+                let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
+                let itself = pid == std::process::id();
+                let named = match itself {
+                    true => "this command, which was started in it".into(),
+                    false => format!("{} (pid {pid})", escape::escaped(name.trim())),
+                };
+                if found.send(named).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    let end = Instant::now() + PATIENCE;
+    let mut users = Vec::new();
+    while users.len() <= NAMED {
+        match find.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(user) => users.push(user),
+            Err(error) => return (users, error == mpsc::RecvTimeoutError::Disconnected),
+        }
+    }
+    (users, false)
+}
+
+/// Returns whether a process has its current folder in a mount, or a file of it open or mapped.
+fn uses(process: &Path, mount: &Mount) -> bool {
+    let open = fs::read_dir(process.join("fdinfo")).into_iter().flatten().flatten();
+    let mut open = open.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    ["cwd", "root", "exe"].iter().any(|name| leads_into(&process.join(name), mount))
+        || open.any(|info| mounts::mount_id(&info) == Some(mount.id))
+        || maps(process, mount.device)
+}
+
+/// Returns whether a link of /proc leads into a mount. Only then is its target looked at, in the kernel's memory.
+fn leads_into(link: &Path, mount: &Mount) -> bool {
+    fs::read_link(link).is_ok_and(|target| target.starts_with(&mount.at))
+        && statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())
+            .is_ok_and(|stat| (stat.stx_dev_major, stat.stx_dev_minor) == mount.device)
+}
+
+/// Lines of `maps`: `from-to flags offset major:minor inode path`, numbers in base 16.
+fn maps(process: &Path, (major, minor): (u32, u32)) -> bool {
+    let device = format!("{major:02x}:{minor:02x}");
+    let Ok(maps) = fs::read(process.join("maps")) else { return false };
+    let device_of = |line: &[u8]| line.split(|&byte| byte == b' ').nth(3).map(|field| field == device.as_bytes());
+    maps.split(|&byte| byte == b'\n').any(|line| device_of(line) == Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_uses_its_own_files() {
+        let own = Path::new("/proc/self");
+        let file = fs::File::open("/proc/self/exe").unwrap();
+        let info = format!("/proc/self/fdinfo/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+        let id = mounts::mount_id(&fs::read_to_string(info).unwrap());
+        let all = mounts::all().unwrap();
+        let mount = all.iter().find(|mount| Some(mount.id) == id).unwrap();
+        assert!(uses(own, mount));
+        assert!(!uses(own, &Mount { id: u64::MAX, device: (4095, 4095), ..mount.clone() }));
+    }
+
+    #[test]
+    fn all_places_are_tried() {
+        let mut tried = 0;
+        let done = each(&["a".into(), "b".into()], |place| {
+            tried += 1;
+            anyhow::bail!("{}", place.display())
+        });
+        assert_eq!((tried, done.unwrap_err().to_string()), (2, "b".into()));
+    }
+}

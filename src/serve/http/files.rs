@@ -1,0 +1,265 @@
+//! `/files/…`: every path of docs/TREE.md.
+
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use axum::{body::Body, response::IntoResponse};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
+
+use super::{
+    access::random_hex,
+    body::{self, Segment, Sending},
+    conditions::{self, Validators, Verdict},
+    listing, paths,
+    ranges::{self, Wanted},
+    types,
+};
+use crate::{
+    serve::{Refusal, Response, Site, page},
+    source::Wait,
+    volume::{Entry, EntryKind},
+};
+
+/// Most look-ups for one request, if the file changes meanwhile.
+const TRIES: usize = 3;
+
+/// Content-Security-Policy of files: the browser may show them, and nothing runs.
+const POLICY: &str = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; sandbox";
+
+/// Answers a request below `/files`, whose body is ignored.
+pub(in crate::serve) async fn answer(site: &Arc<Site>, head: Parts) -> Response {
+    let wants_page = page::is_wanted(&head.headers);
+    match answered(site, "/files", head).await {
+        Ok(response) => response,
+        Err(refusal) if wants_page => page::refused(site, refusal),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Answers a GET or HEAD for the address behind `prefix`.
+///
+/// # Errors
+/// [`Refusal`] if there is nothing, or it can't be read.
+pub(in crate::serve) async fn answered(site: &Arc<Site>, prefix: &str, head: Parts) -> Result<Response, Refusal> {
+    if ![Method::GET, Method::HEAD].contains(&head.method) {
+        return Err(Refusal::method());
+    }
+    let address = head.uri.path().strip_prefix(prefix).unwrap_or_default();
+    // Bytes in memory are sent from this thread: waking another one would take longer.
+    if let Some(file) = site.recent.get(address)
+        && let Ok(what) = file.wanted(&head, Wait::Never)
+    {
+        return Ok(Answer { file, what }.into_response(site, &head));
+    }
+    let address = address.to_owned();
+    let head = Arc::new(head);
+    let asked = head.clone();
+    let found = site.run(move |site| {
+        let mut found = look_up(site, &address, &asked);
+        for _ in 1..TRIES {
+            match &found {
+                Err(refusal) if refusal.is_changed => found = look_up(site, &address, &asked),
+                _ => break,
+            }
+        }
+        found
+    });
+    match found.await? {
+        Found::Folder(folder) => match listing::wanted(&head.headers) {
+            Some(form) => listing::answer(site, &folder, form).await,
+            None => page::folder(site, &folder, &head).await,
+        },
+        Found::File(answer) => Ok(answer.into_response(site, &head)),
+    }
+}
+
+/// What an address leads to.
+enum Found {
+    Folder(Entry),
+    File(Answer),
+}
+
+/// A file in one state.
+pub(in crate::serve) struct Shown {
+    entry: Entry,
+    tag: Option<u128>,
+    validators: Validators,
+}
+
+/// A file, and what of it is sent.
+struct Answer {
+    file: Arc<Shown>,
+    what: What,
+}
+
+enum What {
+    /// 200, or 206 for a part. `first` is the first piece, which was already read; `None` for HEAD.
+    Bytes { range: Range<u64>, is_part: bool, first: Option<Bytes> },
+    /// 206 with several parts.
+    Parts(Vec<Range<u64>>),
+    /// A status without a body.
+    Status(StatusCode),
+}
+
+/// Finds what an address leads to, and reads the first wanted piece of a file. So damage there is answered with a
+/// status and a reason.
+fn look_up(site: &Site, address: &str, head: &Parts) -> Result<Found, Refusal> {
+    let entry = paths::find(&site.volume, address)?;
+    match entry.kind() {
+        EntryKind::Folder => return Ok(Found::Folder(entry)),
+        EntryKind::Link => return Err(Refusal::link()),
+        EntryKind::File => {}
+    }
+    let tag = entry.tag()?;
+    let validators =
+        Validators { etag: tag.map(|tag| format!("\"{tag:032x}\"")), modified: whole_seconds(entry.modified()) };
+    let file = Arc::new(Shown { entry, tag, validators });
+    let what = file.wanted(head, Wait::Always)?;
+    site.recent.put(address, &file);
+    Ok(Found::File(Answer { file, what }))
+}
+
+impl Shown {
+    /// Returns whether its address still leads to it, in the same state; false if telling this would wait.
+    pub(in crate::serve) fn is_current(&self) -> bool {
+        self.entry.is_still_there()
+    }
+
+    /// Returns what a request for it gets, with the first piece read. Waits for no more than `wait` permits.
+    ///
+    /// # Errors
+    /// As [`body::read`].
+    fn wanted(&self, head: &Parts, wait: Wait) -> Result<What, Refusal> {
+        let Self { entry, tag, validators } = self;
+        match conditions::evaluate(&head.headers, validators) {
+            Verdict::NotModified => return Ok(What::Status(StatusCode::NOT_MODIFIED)),
+            Verdict::Failed => return Ok(What::Status(StatusCode::PRECONDITION_FAILED)),
+            Verdict::Holds => {}
+        }
+        // RFC 9110, 14.2: ranges apply to GET only. Parts of a file that is generated at each read would not fit
+        // together.
+        let takes_ranges = head.method == Method::GET && tag.is_some();
+        let wanted = match takes_ranges && conditions::range_applies(&head.headers, validators) {
+            true => ranges::wanted(&head.headers, entry.size()),
+            false => Wanted::Whole,
+        };
+        let (range, is_part) = match wanted {
+            Wanted::Nothing => return Ok(What::Status(StatusCode::RANGE_NOT_SATISFIABLE)),
+            Wanted::Whole => (0..entry.size(), false),
+            Wanted::Parts(parts) => match <[_; 1]>::try_from(parts) {
+                Ok([range]) => (range, true),
+                Err(parts) => return Ok(What::Parts(parts)),
+            },
+        };
+        let first = match head.method {
+            Method::GET => Some(body::read(entry, *tag, &range, wait)?),
+            _ => None,
+        };
+        Ok(What::Bytes { range, is_part, first })
+    }
+}
+
+impl Answer {
+    fn into_response(self, site: &Arc<Site>, head: &Parts) -> Response {
+        let Self { file, what } = self;
+        let Shown { entry, tag, validators } = &*file;
+        let size = entry.size();
+        let (media_type, is_shown) = types::media_type(entry.name());
+        let mut response = Response::new(Body::empty());
+        let headers = response.headers_mut();
+        if let Some(etag) = validators.etag.as_deref().and_then(|etag| HeaderValue::from_str(etag).ok()) {
+            headers.insert(header::ETAG, etag);
+            headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        }
+        if let Ok(modified) = HeaderValue::from_str(&httpdate::fmt_http_date(validators.modified)) {
+            headers.insert(header::LAST_MODIFIED, modified);
+        }
+        // The browser asks each time whether its copy is still the same.
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+        headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+        let (status, segments, length) = match what {
+            What::Status(status) => {
+                if status == StatusCode::RANGE_NOT_SATISFIABLE {
+                    insert(headers, header::CONTENT_RANGE, &format!("bytes */{size}"));
+                }
+                if status != StatusCode::NOT_MODIFIED {
+                    headers.insert(header::CONTENT_LENGTH, 0.into());
+                }
+                *response.status_mut() = status;
+                return response;
+            }
+            What::Bytes { range, is_part, first } => {
+                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+                let length = range.end - range.start;
+                if is_part {
+                    insert(headers, header::CONTENT_RANGE, &content_range(&range, size));
+                }
+                let read = first.as_ref().map_or(0, |first| first.len() as u64);
+                let rest = Some(Segment::Range(range.start + read..range.end)).filter(|_| read < length);
+                let segments: VecDeque<Segment> = first.map(Segment::Text).into_iter().chain(rest).collect();
+                (if is_part { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK }, segments, length)
+            }
+            What::Parts(parts) => {
+                let boundary = random_hex();
+                insert(headers, header::CONTENT_TYPE, &format!("multipart/byteranges; boundary={boundary}"));
+                let (segments, length) = multipart(&boundary, &parts, media_type, size);
+                (StatusCode::PARTIAL_CONTENT, segments, length)
+            }
+        };
+        headers.insert(header::CONTENT_LENGTH, length.into());
+        if !is_shown {
+            // The browser takes the name from the address.
+            headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+        }
+        *response.status_mut() = status;
+        if head.method == Method::GET {
+            *response.body_mut() = match <[_; 1]>::try_from(Vec::from(segments)) {
+                // Everything is read: the file need not stay open.
+                Ok([Segment::Text(bytes)]) => Body::from(bytes),
+                Ok([range]) => Sending::new(site.clone(), entry.clone(), *tag, VecDeque::from([range])).into_body(),
+                Err(segments) => Sending::new(site.clone(), entry.clone(), *tag, segments.into()).into_body(),
+            };
+        }
+        response
+    }
+}
+
+/// Returns the body of several ranges (RFC 9110, 14.6), and its length.
+fn multipart(boundary: &str, parts: &[Range<u64>], media_type: &str, size: u64) -> (VecDeque<Segment>, u64) {
+    let (mut segments, mut length) = (VecDeque::with_capacity(2 * parts.len() + 1), 0);
+    let mut text = |segments: &mut VecDeque<Segment>, text: String| {
+        length += text.len() as u64;
+        segments.push_back(Segment::Text(text.into()));
+    };
+    for (index, range) in parts.iter().enumerate() {
+        let before = if index == 0 { "" } else { "\r\n" };
+        let range_text = content_range(range, size);
+        let head = format!("{before}--{boundary}\r\nContent-Type: {media_type}\r\nContent-Range: {range_text}\r\n\r\n");
+        text(&mut segments, head);
+        segments.push_back(Segment::Range(range.clone()));
+    }
+    text(&mut segments, format!("\r\n--{boundary}--\r\n"));
+    (segments, length + parts.iter().map(|range| range.end - range.start).sum::<u64>())
+}
+
+fn content_range(range: &Range<u64>, size: u64) -> String {
+    format!("bytes {}-{}/{size}", range.start, range.end.saturating_sub(1))
+}
+
+fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// Returns a time in whole seconds, as headers have it, limited to the years 1970 to 9999.
+pub(in crate::serve) fn whole_seconds(time: SystemTime) -> SystemTime {
+    const YEAR_10000: u64 = 253_402_300_800;
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.min(YEAR_10000 - 1))
+}

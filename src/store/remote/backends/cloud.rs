@@ -1,0 +1,274 @@
+//! Azure's containers and Google's buckets.
+
+use std::{fmt, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, header};
+use object_store::{
+    azure::{AzureAuthorizer, AzureCredentialProvider},
+    client::HttpRequest,
+    gcp::GcpCredentialProvider,
+};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+
+use super::backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request, size, without_credentials};
+use crate::store::remote::{
+    listing::{
+        json::{self, Each, Size},
+        time, xml,
+    },
+    location::{escape_object, escape_value},
+    object::FetchError,
+};
+
+/// A container of an Azure storage account.
+pub(in crate::store::remote) struct Azure {
+    pub(in crate::store::remote) store: Arc<str>,
+    /// The address of the container, without `/` at its end.
+    pub(in crate::store::remote) base: String,
+    pub(in crate::store::remote) account: String,
+    /// `None`: nothing is signed.
+    pub(in crate::store::remote) credentials: Option<AzureCredentialProvider>,
+    /// A signature of the URL.
+    pub(in crate::store::remote) query: Option<String>,
+}
+
+impl fmt::Debug for Azure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Azure").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Backend for Azure {
+    fn store(&self) -> &Arc<str> {
+        &self.store
+    }
+
+    fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
+        Box::pin(async move {
+            let mut url = match ask.target {
+                Target::Store => self.base.clone(),
+                Target::Object(key) => format!("{}/{}", self.base, escape_object(key)),
+                Target::List { prefix, more, most } => {
+                    let more = more.map_or(String::new(), |more| format!("&marker={}", escape_value(more.as_bytes())));
+                    let prefix = escape_value(prefix);
+                    let base = &self.base;
+                    format!("{base}?restype=container&comp=list&delimiter=%2F&maxresults={most}&prefix={prefix}{more}")
+                }
+            };
+            if let Some(query) = &self.query {
+                url.extend([if url.contains('?') { "&" } else { "?" }, query]);
+            }
+            let mut request = request(ask, &url)?;
+            let Some(credentials) = self.credentials.as_ref().filter(|_| self.query.is_none()) else {
+                request.headers_mut().insert("x-ms-version", HeaderValue::from_static("2023-11-03"));
+                return Ok(request);
+            };
+            let credential = credentials.get_credential().await.map_err(|error| without_credentials(self, &error))?;
+            let signer = AzureAuthorizer::new(&credential, &self.account);
+            signer.try_authorize(&mut request).map_err(|error| FetchError::Failed(error.to_string()))?;
+            Ok(request)
+        })
+    }
+
+    fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
+        azure_page(body, to)
+    }
+
+    fn next_page(&self, _: &HeaderMap, body: &[u8]) -> Option<String> {
+        xml::early_leaf(body, NEXT).map(Into::into)
+    }
+
+    fn remedy(&self) -> &'static str {
+        "give a key by AZURE_STORAGE_ACCOUNT_KEY, a token by AZURE_STORAGE_SAS_TOKEN or in the URL, or log in as object_store \
+         and the Azure SDKs do; --no-sign-request for a public container. Reading and listing need Storage Blob Data Reader"
+    }
+}
+
+/// Element of a listing of Azure with the token for the next page.
+const NEXT: &str = "NextMarker";
+
+/// A page of `List Blobs`.
+fn azure_page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
+    const OBJECT: &str = "Blob";
+    const FOLDER: &str = "BlobPrefix";
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let rest = xml::items(body, &[OBJECT, FOLDER], &mut |kind, item| {
+        let Some(name) = item.get("Name") else { return Err("a blob without a name".into()) };
+        if kind == FOLDER {
+            return to.take(Found::Folder(name.as_bytes().to_vec()));
+        }
+        // With a hierarchical namespace, folders are listed as blobs too.
+        if item.get("ResourceType") == Some("directory") || item.get("hdi_isfolder") == Some("true") {
+            return Ok(());
+        }
+        let state = State {
+            size: item.get("Content-Length").and_then(size),
+            etag: item.get("Etag").map_or("", etag).into(),
+            modified: item.get("Last-Modified").and_then(time::parse),
+        };
+        to.take(Found::Object(Object { key: name.as_bytes().to_vec(), state }))
+    })?;
+    if rest.get("EnumerationResults").is_none() {
+        return Err("the answer is no listing of a container".into());
+    }
+    Ok(rest.get(NEXT).filter(|more| !more.is_empty()).map(Into::into))
+}
+
+/// A bucket of Google Cloud Storage, by its JSON interface for listings and the XML one for bytes.
+pub(in crate::store::remote) struct Gcs {
+    pub(in crate::store::remote) store: Arc<str>,
+    /// The address of the service, without `/` at its end.
+    pub(in crate::store::remote) base: String,
+    pub(in crate::store::remote) bucket: String,
+    pub(in crate::store::remote) credentials: Option<GcpCredentialProvider>,
+}
+
+impl fmt::Debug for Gcs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gcs").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Backend for Gcs {
+    fn store(&self) -> &Arc<str> {
+        &self.store
+    }
+
+    fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
+        Box::pin(async move {
+            let (base, bucket) = (&self.base, escape_value(self.bucket.as_bytes()));
+            let url = match ask.target {
+                Target::Store => format!("{base}/{bucket}/"),
+                Target::Object(key) => format!("{base}/{bucket}/{}", escape_object(key)),
+                Target::List { prefix, more, most } => {
+                    let more =
+                        more.map_or(String::new(), |more| format!("&pageToken={}", escape_value(more.as_bytes())));
+                    let fields = "fields=kind,prefixes,nextPageToken,items(name,size,etag,md5Hash,generation,updated)";
+                    let prefix = escape_value(prefix);
+                    format!(
+                        "{base}/storage/v1/b/{bucket}/o?delimiter=%2F&maxResults={most}&prefix={prefix}&{fields}{more}"
+                    )
+                }
+            };
+            let mut request = request(ask, &url)?;
+            // The two interfaces give different tags but the same generation.
+            if let Some(condition) = request.headers_mut().remove(header::IF_MATCH)
+                && let Ok(generation) = HeaderValue::from_bytes(etag(condition.to_str().unwrap_or_default()).as_bytes())
+            {
+                request.headers_mut().insert("x-goog-if-generation-match", generation);
+            }
+            if let Some(credentials) = &self.credentials {
+                let credential =
+                    credentials.get_credential().await.map_err(|error| without_credentials(self, &error))?;
+                let bearer = HeaderValue::from_str(&format!("Bearer {}", credential.bearer));
+                let mut bearer = bearer.map_err(|_| FetchError::Failed("a token that no request can name".into()))?;
+                bearer.set_sensitive(true);
+                request.headers_mut().insert(header::AUTHORIZATION, bearer);
+            }
+            Ok(request)
+        })
+    }
+
+    fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
+        gcs_page(body, to)
+    }
+
+    fn state(&self, headers: &HeaderMap) -> State {
+        let generation = headers.get("x-goog-generation").and_then(|value| value.to_str().ok());
+        let state = crate::store::remote::backends::backend::state(headers);
+        State { etag: generation.map_or(state.etag, Into::into), ..state }
+    }
+
+    fn remedy(&self) -> &'static str {
+        "log in with `gcloud auth application-default login`, name a key file by GOOGLE_APPLICATION_CREDENTIALS, or say \
+         --no-sign-request for a public bucket; listing needs storage.objects.list, reading storage.objects.get"
+    }
+}
+
+/// A page of `objects.list`.
+fn gcs_page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
+    let mut from = serde_json::Deserializer::from_slice(body);
+    let listed = from.deserialize_map(Listed(to)).and_then(|listed| from.end().map(|()| listed));
+    let (kind, more) = listed.map_err(json::wrong)?;
+    match kind.as_deref() {
+        Some("storage#objects") => Ok(more),
+        _ => Err("the answer is no listing of a bucket".into()),
+    }
+}
+
+/// The fields of `objects.list`. Its lists are passed on as they are read; the kind and the token for the next page are
+/// returned.
+struct Listed<'a>(&'a mut dyn Collect);
+
+#[derive(Deserialize)]
+struct Item {
+    name: String,
+    #[serde(default)]
+    size: Size,
+    generation: Option<String>,
+    updated: Option<String>,
+}
+
+impl<'de> Visitor<'de> for Listed<'_> {
+    type Value = (Option<String>, Option<String>);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a listing")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+        let (mut kind, mut more) = (None, None);
+        while let Some(name) = fields.next_key::<String>()? {
+            match &*name {
+                "kind" => kind = fields.next_value()?,
+                "nextPageToken" => more = fields.next_value()?,
+                "items" => fields.next_value_seed(Each(&mut |item: Item| {
+                    let modified = item.updated.as_deref().and_then(time::parse);
+                    let etag = item.generation.unwrap_or_default().into();
+                    let state = State { size: item.size.0, etag, modified };
+                    self.0.take(Found::Object(Object { key: item.name.into_bytes(), state }))
+                }))?,
+                "prefixes" => fields
+                    .next_value_seed(Each(&mut |prefix: String| self.0.take(Found::Folder(prefix.into_bytes()))))?,
+                _ => drop(fields.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok((kind, more))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::remote::backends::backend::Page;
+
+    #[test]
+    fn pages_of_azure() {
+        let body = b"\xef\xbb\xbf<?xml version='1.0'?><EnumerationResults><Prefix>a/</Prefix><Blobs><Blob><Name>a/x &amp; y</Name>\
+            <Properties><Last-Modified>Thu, 29 Feb 2024 12:34:56 GMT</Last-Modified><Etag>0x8D</Etag><Content-Length>7\
+            </Content-Length></Properties></Blob><BlobPrefix><Name>a/d/</Name></BlobPrefix></Blobs><NextMarker>m</NextMarker>\
+            </EnumerationResults>";
+        let mut page = Page { most: 10, ..Page::default() };
+        let more = azure_page(body, &mut page).unwrap();
+        let state = State { size: Some(7), etag: "0x8D".into(), modified: Some(1_709_210_096) };
+        assert_eq!(page.objects, [Object { key: b"a/x & y".to_vec(), state }]);
+        assert_eq!((page.folders.clone(), more.as_deref()), (vec![b"a/d/".to_vec()], Some("m")));
+        assert!(azure_page(b"<html></html>", &mut page).is_err());
+    }
+
+    #[test]
+    fn pages_of_google() {
+        let body = br#"{"kind":"storage#objects","nextPageToken":"t","prefixes":["d/"],"items":[{"name":"x","size":"7",
+            "generation":"12","updated":"2024-02-29T12:34:56.000Z"}]}"#;
+        let mut page = Page { most: 10, ..Page::default() };
+        let more = gcs_page(body, &mut page).unwrap();
+        let state = State { size: Some(7), etag: "12".into(), modified: Some(1_709_210_096) };
+        assert_eq!(page.objects, [Object { key: b"x".to_vec(), state }]);
+        assert_eq!((page.folders.clone(), more.as_deref()), (vec![b"d/".to_vec()], Some("t")));
+        assert!(gcs_page(b"{}", &mut page).is_err() && gcs_page(b"<html>", &mut page).is_err());
+    }
+}

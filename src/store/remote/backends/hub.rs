@@ -1,0 +1,197 @@
+//! Models, data sets and spaces of the Hugging Face Hub, by its HTTP interface.
+//!
+//! A branch or tag is resolved to a commit when it is opened. Every request names that commit, whose files never
+//! change.
+
+use std::{fmt, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, header};
+use object_store::client::HttpRequest;
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+use super::backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request};
+use crate::store::remote::{
+    listing::{
+        json::{self, Size},
+        time,
+    },
+    location::{Repository, escape, escape_value, unescape},
+    object::FetchError,
+};
+
+/// One repository at one revision.
+pub(in crate::store::remote) struct Hub {
+    pub(in crate::store::remote) store: Arc<str>,
+    /// The address of the Hub, without `/` at its end.
+    pub(in crate::store::remote) base: String,
+    pub(in crate::store::remote) kind: Repository,
+    /// `owner/name`.
+    pub(in crate::store::remote) name: String,
+    /// What was asked for, and its commit once that is known.
+    pub(in crate::store::remote) revision: Mutex<String>,
+    pub(in crate::store::remote) authorization: Option<HeaderValue>,
+    /// Where the token comes from, as users know it.
+    pub(in crate::store::remote) origin: Option<String>,
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Backend for Hub {
+    fn store(&self) -> &Arc<str> {
+        &self.store
+    }
+
+    fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
+        Box::pin(async move {
+            let (base, name) = (&self.base, escape(self.name.as_bytes()));
+            let (api, files) = (self.kind.api(), self.kind.files());
+            let revision = escape_value(self.revision.lock().as_bytes());
+            let url = match ask.target {
+                Target::Store => format!("{base}/api/{api}{name}/revision/{revision}"),
+                Target::Object(key) => format!("{base}/{files}{name}/resolve/{revision}/{}", escape(key)),
+                Target::List { prefix, more, most } => {
+                    let folder = escape(prefix.strip_suffix(b"/").unwrap_or(prefix));
+                    let folder = if folder.is_empty() { folder } else { format!("/{folder}") };
+                    let more = more.map_or(String::new(), |more| format!("&cursor={}", escape_value(more.as_bytes())));
+                    format!("{base}/api/{api}{name}/tree/{revision}{folder}?expand=false&limit={most}{more}")
+                }
+            };
+            let mut request = request(ask, &url)?;
+            // The commit in the address names the state. The tag of the storage behind the Hub differs.
+            request.headers_mut().remove(header::IF_MATCH);
+            if let Some(authorization) = &self.authorization {
+                request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());
+            }
+            Ok(request)
+        })
+    }
+
+    fn page(&self, _: &[u8], headers: &HeaderMap, body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
+        page(body, to)?;
+        Ok(self.next_page(headers, body))
+    }
+
+    fn next_page(&self, headers: &HeaderMap, _: &[u8]) -> Option<String> {
+        headers.get(header::LINK).and_then(|link| cursor(link.to_str().ok()?))
+    }
+
+    fn state(&self, headers: &HeaderMap) -> State {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let tag = text("x-linked-etag").or_else(|| text("etag")).map_or("", etag);
+        State { size: None, etag: tag.trim_start_matches("W/").trim_matches('"').into(), modified: None }
+    }
+
+    /// Notes the commit, which later requests name.
+    fn learn(&self, body: &[u8]) -> Result<(), String> {
+        #[derive(Deserialize)]
+        struct Revision {
+            sha: Option<String>,
+        }
+        let answer: Revision = serde_json::from_slice(body).map_err(|e| format!("the answer names no commit: {e}"))?;
+        let commit = answer.sha.filter(|sha| sha.len() >= 40 && sha.bytes().all(|b| b.is_ascii_hexdigit()));
+        let commit = commit.ok_or("the answer names no commit")?;
+        *self.revision.lock() = commit;
+        Ok(())
+    }
+
+    fn remedy(&self) -> &'static str {
+        "give a token by HF_TOKEN or `hf auth login` if the repository is private or has terms to agree to"
+    }
+
+    fn refused(&self) -> String {
+        match &self.origin {
+            Some(origin) => format!("the token of {origin} was refused; check that it may read the repository"),
+            None => self.remedy().into(),
+        }
+    }
+
+    fn is_web(&self) -> bool {
+        true
+    }
+
+    fn may_be_led(&self) -> bool {
+        true
+    }
+
+    fn is_pinned(&self) -> bool {
+        true
+    }
+}
+
+/// A file or folder of the tree.
+#[derive(Deserialize)]
+struct Entry {
+    path: String,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    oid: Option<String>,
+    #[serde(default)]
+    size: Size,
+    /// Git holds only a pointer for a large file. The hash in the pointer is that of the file.
+    lfs: Option<Large>,
+    #[serde(rename = "lastCommit")]
+    last_commit: Option<Commit>,
+}
+
+#[derive(Deserialize)]
+struct Large {
+    oid: Option<String>,
+    #[serde(default)]
+    size: Size,
+}
+
+#[derive(Deserialize)]
+struct Commit {
+    date: Option<String>,
+}
+
+/// A page of the tree.
+fn page(body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
+    json::each(body, &mut |entry: Entry| {
+        if entry.kind.as_deref() == Some("directory") {
+            return to.take(Found::Folder(format!("{}/", entry.path).into_bytes()));
+        }
+        let (tag, Size(size)) = entry.lfs.map_or((None, Size(None)), |large| (large.oid, large.size));
+        let tag = tag.or(entry.oid).unwrap_or_default();
+        let modified = entry.last_commit.and_then(|commit| time::parse(&commit.date?));
+        let state = State { size: size.or(entry.size.0), etag: tag.into(), modified };
+        to.take(Found::Object(Object { key: entry.path.into(), state }))
+    })
+}
+
+/// The cursor of the next page in a `Link` header.
+fn cursor(link: &str) -> Option<String> {
+    let next = link.split(',').find(|part| part.contains("rel=\"next\""))?;
+    let url = next.split_once('<')?.1.split('>').next()?;
+    let (_, query) = url.split_once('?')?;
+    let cursor = query.split('&').find_map(|pair| pair.strip_prefix("cursor="))?;
+    String::from_utf8(unescape(cursor.as_bytes())).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::remote::backends::backend::Page;
+
+    #[test]
+    fn pages_of_a_data_set() {
+        let body = br#"[{"type":"directory","oid":"1","size":0,"path":"data"},{"type":"file","oid":"2","size":130,
+            "lfs":{"oid":"f00d","size":5000,"pointerSize":130},"path":"big.wshard"},
+            {"type":"file","oid":"3","size":7,"path":"README.md"}]"#;
+        let mut page = Page { most: 10, ..Page::default() };
+        crate::store::remote::backends::hub::page(body, &mut page).unwrap();
+        assert_eq!(page.folders, [b"data/".to_vec()]);
+        let found: Vec<_> = page.objects.iter().map(|o| (&*o.key, o.state.size, &*o.state.etag)).collect();
+        assert_eq!(found, [(&b"big.wshard"[..], Some(5000), "f00d"), (&b"README.md"[..], Some(7), "3")]);
+        assert!(crate::store::remote::backends::hub::page(b"{\"error\":\"no\"}", &mut page).is_err());
+        let link = "<https://huggingface.co/api/datasets/a/b/tree/main?limit=2&cursor=eyJ%3D%3D>; rel=\"next\"";
+        assert_eq!(cursor(link).as_deref(), Some("eyJ=="));
+        assert_eq!(cursor("<https://x/y>; rel=\"prev\""), None);
+    }
+}

@@ -1,0 +1,412 @@
+//! Sends requests: counted, several attempts within a time limit, and a bounded number at once.
+
+use std::{
+    future::Future,
+    hash::{BuildHasher, RandomState},
+    panic::AssertUnwindSafe,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderMap, StatusCode};
+use reqwest::Response;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{
+    connect::{self, Connections, Settings},
+    trouble::Trouble,
+};
+use crate::{
+    runtime::runtime,
+    store::remote::{
+        Options,
+        backends::backend::{Ask, Backend},
+        listing::taken::Taken,
+        object::FetchError,
+    },
+    wanted,
+};
+
+/// Most requests in flight.
+const AT_ONCE: usize = 64;
+/// Longest time without a byte before a request is made again.
+const STALL: Duration = Duration::from_secs(10);
+/// The first pause between two attempts; each is twice as long as the one before, up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Time without success after which a person is told that the request is tried again.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often a request checks whether a reader still waits for it.
+const WANTED: Duration = Duration::from_millis(200);
+/// Bytes read of the body of an error answer.
+const REFUSAL: usize = 8 << 10;
+/// Fewest bytes per second that an answer has to bring, over [`STALL`] of waiting: a slower server blocks a place that
+/// others need.
+const LEAST: u64 = 1 << 10;
+/// Longest time that is added to now: longer than any wait, and small enough not to overflow.
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+
+/// Counters of requests and their bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Requests sent, each attempt.
+    pub(crate) requests: AtomicU64,
+    /// Of these, listings.
+    pub(crate) lists: AtomicU64,
+    /// Of these, repeated attempts.
+    pub(crate) retries: AtomicU64,
+    /// Bytes of objects that arrived.
+    pub(crate) bytes: AtomicU64,
+    /// Requests that failed for good.
+    pub(crate) failures: AtomicU64,
+}
+
+/// Waits for the answer of a server, until the reader gives up. If a library panics, only this request fails.
+///
+/// # Errors
+/// What `work` says.
+pub(in crate::store::remote) fn wait<T>(work: impl Future<Output = Result<T, FetchError>>) -> Result<T, FetchError> {
+    let runtime = runtime().map_err(|error| FetchError::Failed(error.to_string()))?;
+    runtime.block_on(async {
+        let mut work = pin!(AssertUnwindSafe(work).catch_unwind());
+        loop {
+            match tokio::time::timeout(WANTED, &mut work).await {
+                Ok(Ok(done)) => return done,
+                Ok(Err(_)) => return Err(FetchError::Failed("an error in the program itself; see the log".into())),
+                Err(_) if wanted::check().is_err() => return Err(FetchError::GivenUp),
+                Err(_) => {}
+            }
+        }
+    })
+}
+
+/// Sends requests to one server.
+pub(in crate::store::remote) struct Client {
+    connections: Connections,
+    places: Arc<Semaphore>,
+    pub(in crate::store::remote) timeout: Duration,
+    retries: u32,
+    pub(in crate::store::remote) counters: Arc<Counters>,
+    on_trouble: Option<fn(&str)>,
+}
+
+/// An answer whose headers have arrived.
+pub(in crate::store::remote) struct Answer {
+    pub(in crate::store::remote) status: StatusCode,
+    pub(in crate::store::remote) headers: HeaderMap,
+    response: Response,
+    stall: Duration,
+    /// Time spent waiting for bytes, and bytes that came, since the speed was last checked.
+    waited: Duration,
+    came: u64,
+    counters: Arc<Counters>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Answer {
+    /// Returns the next bytes of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// That the body is cut, or stalls.
+    pub(in crate::store::remote) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
+        let begun = Instant::now();
+        let next = tokio::time::timeout(self.stall, self.response.chunk()).await;
+        self.waited += begun.elapsed();
+        match next {
+            Err(_) => Err(Trouble::late("the answer stalls")),
+            Ok(Err(error)) => Err(connect::trouble(&error, "")),
+            Ok(Ok(None)) => Ok(None),
+            Ok(Ok(Some(bytes))) => {
+                self.came += bytes.len() as u64;
+                self.counters.bytes.fetch_add(bytes.len() as u64, Relaxed);
+                if self.waited >= self.stall {
+                    if self.came < LEAST.saturating_mul(self.waited.as_secs()) {
+                        return Err(Trouble::late("the answer comes too slowly"));
+                    }
+                    (self.waited, self.came) = (Duration::ZERO, 0);
+                }
+                Ok(Some(bytes))
+            }
+        }
+    }
+
+    /// Returns the body, cut after `most` bytes.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(in crate::store::remote) async fn collect(&mut self, most: usize) -> Result<Vec<u8>, Trouble> {
+        self.collect_within(most, &mut Taken::default()).await
+    }
+
+    /// Does the same as [`Self::collect`], and counts the body in `memory`.
+    ///
+    /// # Errors
+    /// As [`Self::next`], and that there is no room.
+    pub(in crate::store::remote) async fn collect_within(
+        &mut self,
+        most: usize,
+        memory: &mut Taken,
+    ) -> Result<Vec<u8>, Trouble> {
+        let mut body: Vec<u8> = Vec::new();
+        while body.len() < most {
+            let Some(bytes) = self.next().await? else { break };
+            let needed = body.len() + bytes.len();
+            if needed > body.capacity() {
+                let grown = needed.max(body.capacity() + body.capacity() / 2);
+                memory.grow(grown as u64).map_err(|why| Trouble::lasting(&why))?;
+                let no_memory = |_| Trouble::lasting("no memory for an answer");
+                body.try_reserve_exact(grown - body.len()).map_err(no_memory)?;
+            }
+            body.extend_from_slice(&bytes[..bytes.len().min(most - body.len())]);
+        }
+        Ok(body)
+    }
+}
+
+/// Returns a time in the future, however large `time` is.
+pub(in crate::store::remote) fn after(time: Duration) -> Instant {
+    Instant::now() + time.min(LONGEST)
+}
+
+/// The attempts of one request: how many are left, and until when.
+pub(in crate::store::remote) struct Attempts {
+    begun: Instant,
+    until: Instant,
+    timeout: Duration,
+    retries: u32,
+    made: u32,
+    in_a_row: u32,
+    /// Bytes received in all attempts.
+    came: u64,
+    store: Arc<str>,
+    counters: Arc<Counters>,
+    on_trouble: Option<fn(&str)>,
+}
+
+impl Attempts {
+    /// Notes that bytes have arrived, which renews the attempts. A server that sends only a few bytes in each attempt
+    /// gains no more time than those bytes may take ([`LEAST`]).
+    pub(in crate::store::remote) fn progress(&mut self, bytes: u64) {
+        self.in_a_row = 0;
+        self.came = self.came.saturating_add(bytes);
+        let most = self.timeout.saturating_add(Duration::from_secs(self.came / LEAST)).min(LONGEST);
+        self.until = after(self.timeout).min(self.begun + most);
+    }
+
+    /// Waits before the next attempt: as long as the server asks for, and otherwise longer each time.
+    ///
+    /// # Errors
+    /// That there is no attempt left, or no time.
+    pub(in crate::store::remote) async fn again(
+        &mut self,
+        trouble: Trouble,
+        wait: Option<Duration>,
+    ) -> Result<(), FetchError> {
+        let Trouble { why, is_late, is_lasting } = trouble;
+        if is_lasting {
+            self.counters.failures.fetch_add(1, Relaxed);
+            return Err(FetchError::Failed(format!("{}: {why}", self.store)));
+        }
+        let pause = PAUSE.saturating_mul(1 << self.in_a_row.min(16)).min(LONGEST_PAUSE);
+        // Between half and all of the pause, so that many readers do not return at the same moment.
+        let part = 500 + (RandomState::new().hash_one(self.made) % 500) as u32;
+        let pause = wait.unwrap_or(pause * part / 1000);
+        let out_of_time = after(pause) >= self.until;
+        self.made += 1;
+        self.in_a_row += 1;
+        if self.in_a_row > self.retries || out_of_time {
+            self.counters.failures.fetch_add(1, Relaxed);
+            let seconds = self.begun.elapsed().as_secs_f64();
+            let attempts = if self.made == 1 { "1 attempt".into() } else { format!("{} attempts", self.made) };
+            let store = &self.store;
+            let text = format!(
+                "{store}: {why}, in {attempts} and {seconds:.1} s; is the server reachable? --timeout and --retries say \
+                 how long to try"
+            );
+            return Err(if is_late || out_of_time { FetchError::TimedOut(text) } else { FetchError::Failed(text) });
+        }
+        log::debug!("{}: {why}; again in {:.2} s", self.store, pause.as_secs_f64());
+        if self.begun.elapsed() + pause >= PATIENCE
+            && let Some(tell) = self.on_trouble.take()
+        {
+            tell(&format!("{}: {why}; trying again", self.store));
+        }
+        self.counters.retries.fetch_add(1, Relaxed);
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+}
+
+impl Client {
+    /// # Errors
+    /// What is wrong with the certificates, or the machine.
+    pub(in crate::store::remote) fn new(options: &Options) -> Result<Self, FetchError> {
+        Ok(Self {
+            connections: Connections::new(Settings::new(options)?),
+            places: Arc::new(Semaphore::new(AT_ONCE)),
+            timeout: options.timeout,
+            retries: options.retries,
+            counters: Arc::default(),
+            on_trouble: options.on_trouble,
+        })
+    }
+
+    /// Returns the attempts that `--timeout` and `--retries` permit.
+    pub(in crate::store::remote) fn attempts(&self, store: &Arc<str>) -> Attempts {
+        self.attempts_within(store, self.timeout)
+    }
+
+    /// Returns attempts within another time limit.
+    pub(in crate::store::remote) fn attempts_within(&self, store: &Arc<str>, timeout: Duration) -> Attempts {
+        let begun = Instant::now();
+        Attempts {
+            begun,
+            until: after(timeout),
+            timeout,
+            retries: self.retries,
+            made: 0,
+            in_a_row: 0,
+            came: 0,
+            store: store.clone(),
+            counters: self.counters.clone(),
+            on_trouble: self.on_trouble,
+        }
+    }
+
+    /// Sends a request until an attempt succeeds, or fails in a way that no other attempt would change.
+    ///
+    /// # Errors
+    /// [`FetchError`] for every answer but success.
+    pub(in crate::store::remote) async fn send(
+        &self,
+        backend: &dyn Backend,
+        ask: &Ask<'_>,
+        attempts: &mut Attempts,
+    ) -> Result<Answer, FetchError> {
+        let mut is_second_chance = false;
+        loop {
+            let left = attempts.until.saturating_duration_since(Instant::now());
+            let request = match tokio::time::timeout(left.max(STALL), backend.request(ask)).await {
+                Ok(request) => request?,
+                Err(_) => {
+                    attempts.again(Trouble::late("credentials do not arrive"), None).await?;
+                    continue;
+                }
+            };
+            let place = self.places.clone().acquire_owned().await;
+            let Ok(place) = place else { return Err(FetchError::Failed("shutting down".into())) };
+            self.counters.requests.fetch_add(1, Relaxed);
+            if matches!(ask.target, crate::store::remote::backends::backend::Target::List { .. }) {
+                self.counters.lists.fetch_add(1, Relaxed);
+            }
+            let stall = STALL.min(self.timeout);
+            let sent = self.connections.send(request, backend.may_be_led());
+            let answered = tokio::time::timeout(stall, sent).await;
+            let response = match answered {
+                Ok(Ok(response)) => response,
+                Ok(Err(error)) => {
+                    drop(place);
+                    attempts.again(error, None).await?;
+                    continue;
+                }
+                Err(_) => {
+                    drop(place);
+                    attempts.again(Trouble::late("no answer in time"), None).await?;
+                    continue;
+                }
+            };
+            let mut answer = Answer {
+                status: response.status(),
+                headers: response.headers().clone(),
+                response,
+                stall,
+                waited: Duration::ZERO,
+                came: 0,
+                counters: self.counters.clone(),
+                _place: place,
+            };
+            if answer.status.is_success() {
+                return Ok(answer);
+            }
+            let text = answer.collect(REFUSAL).await.unwrap_or_default();
+            let code = code(&text);
+            let status = answer.status;
+            let wait = retry_after(&answer.headers);
+            let may_change = !is_second_chance && backend.was_refused(status, &answer.headers, &code);
+            drop(answer);
+            if may_change {
+                is_second_chance = true;
+                continue;
+            }
+            let said = format!("{} {}", status.as_u16(), if code.is_empty() { reason(status) } else { &code });
+            let said = said.trim_end();
+            let store = backend.store();
+            return Err(match status {
+                StatusCode::PRECONDITION_FAILED => FetchError::Changed,
+                StatusCode::RANGE_NOT_SATISFIABLE => FetchError::Changed,
+                StatusCode::NOT_FOUND | StatusCode::GONE => FetchError::Gone,
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                    FetchError::Denied(format!("{store}: the server said {said}; {}", backend.refused()))
+                }
+                status if is_passing(status, &code) => {
+                    attempts.again(Trouble::passing(&format!("the server said {said}")), wait).await?;
+                    continue;
+                }
+                status if status.is_redirection() => FetchError::Failed(format!(
+                    "{store}: the server said {said}: what is signed is not sent elsewhere; name the right address or region"
+                )),
+                _ => FetchError::Failed(format!("{store}: the server said {said}")),
+            });
+        }
+    }
+}
+
+/// Returns whether another attempt a little later may succeed.
+fn is_passing(status: StatusCode, code: &str) -> bool {
+    status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
+        || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT)
+        || matches!(code, "SlowDown" | "RequestTimeout" | "InternalError" | "ServerBusy")
+}
+
+fn reason(status: StatusCode) -> &'static str {
+    status.canonical_reason().unwrap_or_default()
+}
+
+/// Returns the code of an error in XML or JSON, if it is a plain word. No other text of a server goes into messages.
+fn code(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let between = |open: &str, close: char| Some(text.split_once(open)?.1.split(close).next()?.to_owned());
+    let code = between("<Code>", '<').or_else(|| between("\"error\":\"", '"')).unwrap_or_default();
+    let is_word =
+        code.len() <= 80 && code.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b' ' | b'.' | b'-'));
+    if is_word { code } else { String::new() }
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let wait = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = wait.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+    let until = u64::try_from(crate::store::remote::listing::time::parse(wait)?).ok()?;
+    Some(Duration::from_secs(until.saturating_sub(now)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_errors() {
+        assert_eq!(code(b"<Error><Code>SlowDown</Code><Key>x</Key></Error>"), "SlowDown");
+        assert_eq!(code(b"{\"error\":\"Access to dataset x is restricted.\"}"), "Access to dataset x is restricted.");
+        assert_eq!(code(b"<Error><Code>\x1b[31m</Code></Error>"), "");
+        assert_eq!(code(b""), "");
+    }
+}

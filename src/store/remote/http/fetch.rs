@@ -1,0 +1,207 @@
+//! Ranges of one object in one state, over HTTP.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+
+use super::{
+    client::{Answer, Client},
+    trouble::Trouble,
+};
+use crate::store::remote::{
+    backends::backend::{Ask, Backend, State, Target},
+    object::{Fetch, FetchError, ObjectId},
+};
+
+/// Largest object in bytes that is read from its beginning if the server has no ranges.
+const WITHOUT_RANGES: u64 = 16 << 20;
+
+/// One object in one state.
+pub(in crate::store::remote) struct Object {
+    pub(in crate::store::remote) backend: Arc<dyn Backend>,
+    pub(in crate::store::remote) client: Arc<Client>,
+    pub(in crate::store::remote) key: Arc<[u8]>,
+    pub(in crate::store::remote) state: State,
+    pub(in crate::store::remote) id: ObjectId,
+}
+
+impl Fetch for Object {
+    fn id(&self) -> &ObjectId {
+        &self.id
+    }
+
+    fn fetch<'a>(
+        &'a self,
+        range: Range<u64>,
+        sink: &'a mut (dyn FnMut(Bytes) + Send),
+    ) -> BoxFuture<'a, Result<(), FetchError>> {
+        Box::pin(async move {
+            let mut at = range.start;
+            let end = range.end.min(self.id.size);
+            let mut attempts = self.client.attempts(&self.id.store);
+            while at < end {
+                let mut ask = Ask::new(Method::GET, Target::Object(&self.key));
+                ask.headers.insert(header::RANGE, number(&format!("bytes={at}-{}", end - 1))?);
+                condition(&self.state, &mut ask.headers)?;
+                let mut answer = self.client.send(&*self.backend, &ask, &mut attempts).await?;
+                let mut skip = self.check(&answer, at, end)?;
+                let trouble = loop {
+                    match answer.next().await {
+                        Ok(Some(mut bytes)) => {
+                            attempts.progress(bytes.len() as u64);
+                            let skipped = skip.min(bytes.len() as u64);
+                            skip -= skipped;
+                            let bytes = bytes.split_off(usize::try_from(skipped).unwrap_or(usize::MAX));
+                            let room = usize::try_from(end - at).unwrap_or(usize::MAX);
+                            let bytes = bytes.slice(..bytes.len().min(room));
+                            at += bytes.len() as u64;
+                            if !bytes.is_empty() {
+                                sink(bytes);
+                            }
+                            if at == end {
+                                break None;
+                            }
+                        }
+                        Ok(None) => break Some(Trouble::cut()),
+                        Err(trouble) => break Some(trouble),
+                    }
+                };
+                drop(answer);
+                if let Some(trouble) = trouble {
+                    attempts.again(trouble, None).await?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Object {
+    /// Checks that an answer has the requested bytes of this object in this state. Returns how many bytes come before
+    /// them.
+    fn check(&self, answer: &Answer, from: u64, end: u64) -> Result<u64, FetchError> {
+        let store = &self.id.store;
+        let now = self.backend.state(&answer.headers);
+        let is_same = match (&*self.state.etag, &*now.etag) {
+            _ if self.backend.is_pinned() => true,
+            ("", _) | (_, "") => match (self.state.modified, now.modified) {
+                (Some(then), Some(now)) => then == now,
+                // Without a tag or time, parts of two states cannot be told apart.
+                _ => {
+                    let text = "an answer has neither the ETag nor the Last-Modified that was seen before: a change \
+                                could not be noticed; copy the file to read it";
+                    return Err(FetchError::Failed(format!("{store}: {text}")));
+                }
+            },
+            (then, now) => opaque(then) == opaque(now),
+        };
+        if !is_same {
+            return Err(FetchError::Changed);
+        }
+        if answer.status == StatusCode::PARTIAL_CONTENT {
+            let Some((start, last, size)) = part(&answer.headers) else {
+                return Err(FetchError::Failed(format!("{store}: the server does not say which bytes it gives")));
+            };
+            if size.is_some_and(|size| size != self.id.size) {
+                return Err(FetchError::Changed);
+            }
+            if start != from || last >= end {
+                return Err(FetchError::Failed(format!("{store}: the server gives other bytes than it was asked for")));
+            }
+            return Ok(0);
+        }
+        // A server without ranges sends the whole object.
+        let length = content_length(&answer.headers);
+        if answer.headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+            return Err(FetchError::Failed(format!("{store}: the server compresses what it sends")));
+        }
+        if length.is_some_and(|length| length != self.id.size) {
+            return Err(FetchError::Changed);
+        }
+        if from > 0 && self.id.size > WITHOUT_RANGES {
+            return Err(FetchError::Failed(format!(
+                "{store}: the server gives no ranges; files of more than 16 MiB can't be read from it, copy them"
+            )));
+        }
+        Ok(from)
+    }
+}
+
+/// Adds the header that makes a server refuse an object in another state. Weak tags never match, so no header is added
+/// for them, nor without a tag.
+fn condition(state: &State, headers: &mut HeaderMap) -> Result<(), FetchError> {
+    if !state.etag.is_empty() && !state.etag.starts_with("W/") {
+        headers.insert(header::IF_MATCH, number(&format!("\"{}\"", state.etag))?);
+    }
+    Ok(())
+}
+
+/// Returns an entity tag without its `W/`, because Apache drops that once a file is a second old.
+fn opaque(tag: &str) -> &str {
+    tag.strip_prefix("W/\"").and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag)
+}
+
+fn number(text: &str) -> Result<HeaderValue, FetchError> {
+    HeaderValue::from_str(text).map_err(|_| FetchError::Failed("an entity tag that no request can name".into()))
+}
+
+/// Returns the first and the last byte that an answer of status 206 brings, and the object's size if it is given. `None`
+/// if it does not say so, or has another number of bytes, as a part that was compressed on the way.
+pub(in crate::store::remote) fn part(headers: &HeaderMap) -> Option<(u64, u64, Option<u64>)> {
+    let (start, last, size) = content_range(headers.get(header::CONTENT_RANGE)?.to_str().ok()?)?;
+    let is_whole = content_length(headers).is_none_or(|length| length.checked_sub(1) == Some(last - start));
+    is_whole.then_some((start, last, size))
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Parses `bytes 5-9/20`. Returns the first byte, the last one, and the size if it is given.
+fn content_range(text: &str) -> Option<(u64, u64, Option<u64>)> {
+    let (range, size) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (start, last) = range.split_once('-')?;
+    let (start, last) = (start.trim().parse().ok()?, last.trim().parse().ok()?);
+    let size = match size.trim() {
+        "*" => None,
+        size => Some(crate::store::remote::backends::backend::size(size)?),
+    };
+    (start <= last && size.is_none_or(|size| last < size)).then_some((start, last, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_that_lose_their_weakness() {
+        assert_eq!([opaque("W/\"a-1\""), opaque("a-1"), opaque("W/x"), opaque("")], ["a-1", "a-1", "W/x", ""]);
+    }
+
+    #[test]
+    fn parts_have_the_bytes_that_they_name() {
+        let headers = |length: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_RANGE, HeaderValue::from_static("bytes 5-9/20"));
+            length.map(|length| headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static(length)));
+            headers
+        };
+        for right in [None, Some("5")] {
+            assert_eq!(part(&headers(right)), Some((5, 9, Some(20))));
+        }
+        for wrong in ["0", "4", "6", "20", "18446744073709551615"] {
+            assert_eq!(part(&headers(Some(wrong))), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn content_ranges() {
+        assert_eq!(content_range("bytes 5-9/20"), Some((5, 9, Some(20))));
+        assert_eq!(content_range("bytes 0-0/*"), Some((0, 0, None)));
+        for bad in ["", "bytes */20", "bytes 9-5/20", "bytes 5-20/20", "items 5-9/20"] {
+            assert_eq!(content_range(bad), None, "{bad}");
+        }
+    }
+}

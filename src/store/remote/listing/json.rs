@@ -1,0 +1,118 @@
+//! Answers of listings in JSON, one entry at a time: a tree of all values would take many times their bytes.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, Error, SeqAccess, Visitor},
+};
+
+use crate::store::remote::backends::backend;
+
+/// Passes on each element of an array as it is read.
+pub(in crate::store::remote) struct Each<'a, T>(
+    pub(in crate::store::remote) &'a mut dyn FnMut(T) -> Result<(), String>,
+);
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Each<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Each<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        while let Some(element) = elements.next_element()? {
+            (self.0)(element).map_err(A::Error::custom)?;
+        }
+        Ok(())
+    }
+}
+
+/// Passes on the elements of a document that is an array.
+///
+/// # Errors
+/// What is wrong with the document, or what `take` says.
+pub(in crate::store::remote) fn each<'de, T: Deserialize<'de>>(
+    document: &'de [u8],
+    take: &mut dyn FnMut(T) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut from = serde_json::Deserializer::from_slice(document);
+    Each(take).deserialize(&mut from).and_then(|()| from.end()).map_err(wrong)
+}
+
+/// Returns an error about a malformed document.
+pub(in crate::store::remote) fn wrong(error: serde_json::Error) -> String {
+    format!("the answer is no listing in JSON: {error}")
+}
+
+/// A number of bytes. Some servers write it as text; anything else counts as unknown.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store::remote) struct Size(pub(in crate::store::remote) Option<u64>);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(SizeVisitor)
+    }
+}
+
+struct SizeVisitor;
+
+impl<'de> Visitor<'de> for SizeVisitor {
+    type Value = Size;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of bytes")
+    }
+
+    fn visit_u64<E: Error>(self, size: u64) -> Result<Size, E> {
+        Ok(Size(i64::try_from(size).is_ok().then_some(size)))
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Size, E> {
+        Ok(Size(None))
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Size, E> {
+        Ok(Size(None))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
+        Ok(Size(backend::size(text)))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Size, E> {
+        Ok(Size(None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_given_one_by_one() {
+        let mut found = Vec::new();
+        each(b"[1, \"2\", null, -4, 18446744073709551615]", &mut |Size(size)| {
+            found.push(size);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(found, [Some(1), Some(2), None, None, None]);
+        let mut none = |_: Size| Ok(());
+        for bad in [&b"{}"[..], b"[1", b"[1] 2", b"[{}]", b"<html>", b""] {
+            assert!(each(bad, &mut none).is_err(), "{}", String::from_utf8_lossy(bad));
+        }
+        assert!(each(b"[1]", &mut |_: Size| Err("enough".into())).unwrap_err().contains("enough"));
+        let deep = "[".repeat(100_000);
+        assert!(each(deep.as_bytes(), &mut none).is_err());
+    }
+}

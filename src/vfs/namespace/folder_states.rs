@@ -1,0 +1,251 @@
+//! The other files that containers read, in their folder or in the folder that is the container, with the versions that
+//! they had. If any of these files changes, the container has a new state.
+
+use std::{
+    collections::HashMap,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use crate::{
+    cache::nonzero,
+    source::{Leased, Mapped, SharedBytes, Source, SourceError, Wait},
+    store::{Store, Version},
+};
+
+/// How often the files are checked again, if nothing announces changes.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// Most files of one folder that are checked again. If more were read, any announced change below the folder counts.
+const FILES: usize = 1024;
+
+/// The same for a store in which each check may take a request.
+const FILES_FAR: usize = 64;
+
+/// Folders whose files are remembered: about 10 MiB if each has the most files.
+const FOLDERS: usize = 64;
+
+/// Folders whose generation is remembered.
+const GENERATIONS: usize = 1 << 16;
+
+/// The containers that read other files, and the files that they read.
+pub(in crate::vfs) struct FolderStates {
+    store: Arc<dyn Store>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Few, so that the one to be forgotten is found by a look at all.
+    folders: HashMap<PathBuf, Files>,
+    /// Counts what was noted.
+    noted: u64,
+    /// How often each was found to have changed, counted over all folders so that no number comes twice.
+    generations: LruCache<PathBuf, u64>,
+    last: u64,
+}
+
+/// The files that were read for one container.
+struct Files {
+    /// The folder that paths count from: the container's own path if it is a folder.
+    base: PathBuf,
+    /// Their versions by their paths below the folder; `None` for a file that did not exist.
+    seen: HashMap<Box<Path>, Option<Version>>,
+    has_more: bool,
+    looked: Instant,
+    is_due: bool,
+    /// When a file was noted last.
+    noted: u64,
+}
+
+impl State {
+    fn generation(&mut self, folder: &Path) -> u64 {
+        self.generations.get(folder).copied().unwrap_or(0)
+    }
+
+    /// Begins a new state of a folder.
+    fn renew(&mut self, folder: &Path) {
+        self.folders.remove(folder);
+        self.last += 1;
+        self.generations.put(folder.to_path_buf(), self.last);
+    }
+}
+
+impl FolderStates {
+    pub(in crate::vfs) fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        let generations = LruCache::new(nonzero(GENERATIONS));
+        let state = State { folders: HashMap::new(), noted: 0, generations, last: 0 };
+        Arc::new(Self { store, state: Mutex::new(state) })
+    }
+
+    /// Returns the number of the folder's state. Checks the files first if that is due; returns `None` if the caller
+    /// would have to wait for that.
+    pub(in crate::vfs) fn generation(&self, folder: &Path, wait: Wait) -> Option<u64> {
+        if wait == Wait::Never {
+            let mut state = self.state.lock();
+            let is_due = |files: &Files| files.is_due || files.looked.elapsed() >= INTERVAL;
+            return (!state.folders.get(folder).is_some_and(is_due)).then(|| state.generation(folder));
+        }
+        self.look_again(folder, wait);
+        Some(self.state.lock().generation(folder))
+    }
+
+    /// Returns whether the folder is still in a state. Waits for no disk and no request.
+    fn is_in(&self, folder: &Path, generation: u64) -> bool {
+        if !self.store.is_far() {
+            self.look_again(folder, Wait::Never);
+        }
+        self.state.lock().generation(folder) == generation
+    }
+
+    /// Checks the files of a folder, as far as that takes no longer than `wait`.
+    fn look_again(&self, folder: &Path, wait: Wait) {
+        let seen: Vec<_> = {
+            let mut state = self.state.lock();
+            let Some(files) = state.folders.get_mut(folder) else { return };
+            if !files.is_due && files.looked.elapsed() < INTERVAL {
+                return;
+            }
+            (files.is_due, files.looked) = (false, Instant::now());
+            files.seen.iter().map(|(path, version)| (files.base.join(path), *version)).collect()
+        };
+        let most = if self.store.is_far() { FILES_FAR } else { FILES };
+        let look = |path: &Path| self.store.stat(path, wait).map(|stat| stat.map(|stat| stat.version));
+        let has_changed = seen.iter().take(most).any(|(path, known)| look(path).is_ok_and(|now| now != *known));
+        if has_changed {
+            self.state.lock().renew(folder);
+        }
+    }
+
+    /// Records the version of a file that was read for a container in a state. `folder` is the container's path, and
+    /// `base` is the folder that the file's path counts from.
+    ///
+    /// # Errors
+    /// `Changed` if the container has a new state since, or the file had another version before.
+    pub(in crate::vfs) fn note(
+        &self,
+        (folder, base): (&Path, &Path),
+        generation: u64,
+        path: &Path,
+        version: Option<Version>,
+    ) -> Result<(), SourceError> {
+        let mut state = self.state.lock();
+        if state.generation(folder) != generation {
+            return Err(SourceError::Changed);
+        }
+        state.noted += 1;
+        let noted = state.noted;
+        if !state.folders.contains_key(folder) {
+            let oldest = state.folders.iter().min_by_key(|(_, files)| files.noted).map(|(folder, _)| folder.clone());
+            // A folder that is no longer checked must count as changed.
+            if let Some(gone) = oldest.filter(|_| state.folders.len() >= FOLDERS) {
+                state.renew(&gone);
+            }
+            let (base, seen, looked) = (base.to_path_buf(), HashMap::new(), Instant::now());
+            let files = Files { base, seen, has_more: false, looked, is_due: false, noted };
+            state.folders.insert(folder.to_path_buf(), files);
+        }
+        let Some(files) = state.folders.get_mut(folder) else { return Ok(()) };
+        files.noted = noted;
+        match files.seen.get(path) {
+            Some(known) if *known == version => {}
+            Some(_) => {
+                state.renew(folder);
+                return Err(SourceError::Changed);
+            }
+            None if files.seen.len() < FILES => {
+                files.seen.insert(path.into(), version);
+            }
+            None => files.has_more = true,
+        }
+        Ok(())
+    }
+
+    /// Returns whether other files were read for a container.
+    pub(in crate::vfs) fn is_noted(&self, folder: &Path) -> bool {
+        self.state.lock().folders.contains_key(folder)
+    }
+
+    /// Records that something changed at a path, which may or may not have been read.
+    pub(in crate::vfs) fn touch(&self, path: &Path) {
+        let mut state = self.state.lock();
+        let mut renewed = Vec::new();
+        for (folder, files) in &mut state.folders {
+            if path.starts_with(&files.base) || folder.starts_with(path) {
+                files.is_due = true;
+                if files.has_more && path.starts_with(&files.base) {
+                    renewed.push(folder.clone());
+                }
+            }
+        }
+        renewed.iter().for_each(|folder| state.renew(folder));
+    }
+
+    /// Records that changes were lost.
+    pub(in crate::vfs) fn touch_all(&self) {
+        self.touch(Path::new(""));
+    }
+}
+
+/// The marker of a folder that is a container, as its source: unchanged as long as all files that were read are
+/// unchanged.
+pub(in crate::vfs) struct Marker {
+    pub(in crate::vfs) file: Arc<dyn Source>,
+    pub(in crate::vfs) states: Arc<FolderStates>,
+    pub(in crate::vfs) folder: PathBuf,
+    pub(in crate::vfs) generation: u64,
+}
+
+impl Source for Marker {
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+        self.file.read_at(offset, buf, wait)
+    }
+
+    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
+        self.file.check_unchanged(wait)?;
+        match self.states.is_in(&self.folder, self.generation) {
+            true => Ok(()),
+            false => Err(SourceError::Changed),
+        }
+    }
+
+    fn note_checked(&self, range: &Range<u64>) {
+        self.file.note_checked(range);
+    }
+
+    fn state_key(&self) -> Option<[u8; 32]> {
+        self.file.state_key()
+    }
+
+    fn filesystem(&self) -> Option<u64> {
+        self.file.filesystem()
+    }
+
+    fn admit(&self, bytes: u64) -> Result<(), SourceError> {
+        self.file.admit(bytes)
+    }
+
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        self.file.prefetch(ranges);
+    }
+
+    fn leased(&self, range: Range<u64>) -> std::io::Result<Leased> {
+        self.file.leased(range)
+    }
+
+    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
+        self.file.shared(range)
+    }
+
+    fn mapped(&self, range: Range<u64>, wait: Wait) -> Option<Mapped> {
+        self.file.mapped(range, wait)
+    }
+}

@@ -1,0 +1,679 @@
+//! Which of SOURCE's files are containers: each state of a file is looked into once, and the verdict is remembered.
+
+use std::{collections::HashMap, ffi::OsStr, hash::BuildHasherDefault, io, ops::ControlFlow, path::Path, sync::Arc};
+
+use parking_lot::Mutex;
+
+use crate::{
+    cache::{Cache, Key, TooMuch, refused_memory},
+    format::{Class, FormatError},
+    limits, parallel,
+    source::{Bound, Source, SourceError, Unlimited, Wait},
+    store::{File, FilePath, Kind, Stat, Store, unveiled::is_within},
+    tree::{self, Detected, Format, Formats, WorkingMemory},
+    vfs::{
+        Error,
+        namespace::{
+            beside::{Beside, check_way, may_read_both},
+            number_key::{NumberKey, Unhashed},
+        },
+        report::problems::{Problem, Problems},
+    },
+    wanted,
+};
+
+/// How often a file that changes while it is looked into is tried again.
+pub(in crate::vfs) const TRIES: usize = 4;
+
+/// Other files of one container that are looked at for its own state; of more, only their folder is.
+const WATCHED: usize = 1024;
+
+/// Other files of a far store that are looked at together.
+const TOGETHER: usize = 16;
+
+/// Bytes of their paths; of longer ones only their folder is looked at.
+const WATCHED_PATHS: usize = 256 << 10;
+
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::vfs) enum Verdict {
+    Plain,
+    /// With the state of the other files that it shows; 0 where there are none.
+    Container(&'static Format, u64),
+}
+
+/// Files of up to this size are read again in place of a verdict.
+const SMALL: u64 = 64 << 10;
+
+/// What is remembered of a state of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Plain,
+    /// It is meant to be a container, and too damaged to be shown as one.
+    Refused,
+    Container(&'static Format),
+    /// One that shows other files' content, too.
+    WithOthers(&'static Format),
+}
+
+impl Known {
+    /// As a store remembers it, which other mounts ask that may know other formats. What is refused is said anew each
+    /// time, with the reason.
+    fn to_word(self, formats: &[&'static Format]) -> Option<String> {
+        match self {
+            Self::Plain => {
+                let names: Vec<_> = formats.iter().map(|format| format.name).collect();
+                Some(format!("none of {}", names.join(", ")))
+            }
+            Self::Refused => None,
+            Self::Container(format) => Some(format.name.into()),
+            Self::WithOthers(format) => Some(format!("{}, with others", format.name)),
+        }
+    }
+
+    fn of_word(word: &[u8], formats: &[&'static Format]) -> Option<Self> {
+        let known = formats.iter().flat_map(|format| [Self::Container(format), Self::WithOthers(format)]);
+        let mut known = known.chain([Self::Plain]);
+        known.find(|known| known.to_word(formats).is_some_and(|own| own.as_bytes() == word))
+    }
+}
+
+/// A folder that is a container.
+pub(in crate::vfs) struct FoundFolder {
+    pub(in crate::vfs) format: &'static Format,
+    /// The marker, as a path below the folder.
+    pub(in crate::vfs) marker: &'static str,
+    /// Owner and readers of the folder, times, size and version of the marker.
+    pub(in crate::vfs) stat: Stat,
+    /// The state of the other files that the marker names; 0 if there are none.
+    pub(in crate::vfs) others: u64,
+}
+
+/// Returns what is said of a folder that is a container. Who may list a folder but not enter it reads nothing in it.
+fn marked(folder: &Stat, marker: &Stat) -> Stat {
+    let Stat { size, mtime, version, .. } = *marker;
+    let mode = folder.mode & 0o444 & folder.mode << 2;
+    Stat { mode, size, mtime, version, via_link: folder.via_link || marker.via_link, ..*folder }
+}
+
+/// What a folder was entered for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::vfs) enum Entered {
+    /// One name in it is looked up.
+    ToLookUp,
+    /// All its names are listed.
+    ToList,
+}
+
+/// Returns the names in a folder that a format's markers are, or lie below.
+fn first_names(format: &'static Format) -> impl Iterator<Item = &'static OsStr> {
+    format.markers.iter().filter_map(|marker| Path::new(marker).iter().next())
+}
+
+/// What a marker says of its folder.
+enum Marked {
+    /// It is not there, and cannot come without a change of the folder that it would be in.
+    Absent,
+    /// It is not there, or cannot be looked at.
+    Unknown,
+    /// It makes the folder a container: with the state of the container, and of the other files that it names.
+    Sound(Stat, u64),
+    /// It is there, and does not.
+    Refused,
+}
+
+/// What came of looking into a file.
+enum Look {
+    Known(Known),
+    /// It can't be read: an ordinary file, until the next look.
+    Unreadable,
+    /// It is in another state by now.
+    Changed,
+}
+
+/// The verdicts on the files that were looked into.
+pub(in crate::vfs) struct Detection {
+    key: NumberKey,
+    /// The formats whose containers are files.
+    formats: Vec<&'static Format>,
+    /// The formats whose containers are folders.
+    folders: Vec<&'static Format>,
+    /// Whether SOURCE is one file, which has to be a container.
+    is_alone: bool,
+    verdicts: Mutex<Verdicts>,
+    /// For memory that is needed to look into a file, and for what containers with other files name.
+    cache: Arc<Cache>,
+    /// The last container that was looked into without waiting. Usually it is opened next.
+    pub(in crate::vfs) looked_into: Mutex<Option<Arc<dyn File>>>,
+}
+
+/// The other files of a container, as far as they are looked at.
+#[derive(Debug, Default)]
+struct Watched {
+    paths: Vec<Box<str>>,
+    /// Whether there are more, for which the folder has to do.
+    has_more: bool,
+}
+
+impl Watched {
+    fn of(others: &[Box<str>]) -> Self {
+        let mut room = WATCHED_PATHS;
+        let paths = others.iter().take(WATCHED).map_while(|path| {
+            room = room.checked_sub(path.len())?;
+            Some(path.clone())
+        });
+        let paths: Vec<_> = paths.collect();
+        Self { has_more: paths.len() < others.len(), paths }
+    }
+}
+
+impl Detection {
+    pub(in crate::vfs) fn new(key: NumberKey, formats: Formats, is_alone: bool, cache: Arc<Cache>) -> Self {
+        let (formats, folders) = formats.iter().copied().partition(|format| format.markers.is_empty());
+        let looked_into = Mutex::default();
+        Self { key, formats, folders, is_alone, verdicts: Mutex::default(), cache, looked_into }
+    }
+
+    /// What a file in this state is; `None` where it is in another state by now.
+    ///
+    /// # Errors
+    /// [`Error`] where it can't be found out for want of something that comes back, or the caller would have to wait.
+    pub(in crate::vfs) fn look(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+        problems: &Problems,
+        wait: Wait,
+    ) -> Result<Option<Verdict>, Error> {
+        let by_name = store.detects_by_name() && !self.is_alone && !self.is_known(path, stat);
+        let found = if by_name && self.recall(store, self.key_of(path, stat), stat).is_none() {
+            let format = tree::format_of_name(&self.formats, path.name());
+            Some(format.map_or(Verdict::Plain, |format| Verdict::Container(format, 0)))
+        } else {
+            self.look_into(store, path, stat, problems, wait)?
+        };
+        // Below the `.source` of a container, an ordinary file instead of one of its format.
+        Ok(found.map(|verdict| match verdict {
+            Verdict::Container(format, _) if is_within(path, format.name) => Verdict::Plain,
+            verdict => verdict,
+        }))
+    }
+
+    /// Whether a file in this state was found to be a container that is too damaged to be shown as one.
+    pub(in crate::vfs) fn is_refused(&self, path: &FilePath, stat: &Stat) -> bool {
+        self.verdicts.lock().get(self.key_of(path, stat)) == Some(Known::Refused)
+    }
+
+    /// What another process found a file in this state to be, if the store remembers that.
+    fn recall(&self, store: &dyn Store, key: u64, stat: &Stat) -> Option<Known> {
+        let known = Known::of_word(&store.recall(&stat.version)?, &self.formats)?;
+        self.verdicts.lock().put(key, known);
+        Some(known)
+    }
+
+    /// Whether a file in this state was looked into.
+    pub(in crate::vfs) fn is_known(&self, path: &FilePath, stat: &Stat) -> bool {
+        self.verdicts.lock().get(self.key_of(path, stat)).is_some()
+    }
+
+    fn key_of(&self, path: &FilePath, stat: &Stat) -> u64 {
+        // Of the name counts what formats are told by: their suffixes, and whether the file is not finished.
+        let is_partial = path.name().as_encoded_bytes().ends_with(b".partial");
+        let suffixes = self.formats.iter().flat_map(|format| format.suffixes_of(path.name()));
+        let names = suffixes.map(u64::from).fold(u64::from(is_partial), |names, has| names << 1 | has);
+        self.key.hash(&[&stat.version.to_bytes(), &names.to_le_bytes()])
+    }
+
+    /// As [`Self::look`], by the file's content in any case.
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    pub(in crate::vfs) fn look_into(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+        problems: &Problems,
+        wait: Wait,
+    ) -> Result<Option<Verdict>, Error> {
+        let key = self.key_of(path, stat);
+        let known = self.verdicts.lock().get(key);
+        let known = known.or_else(|| self.recall(store, key, stat));
+        let known = match known {
+            Some(known) => known,
+            None => match self.find_out(store, path, stat, problems, &self.formats, wait)? {
+                Look::Known(known) => {
+                    self.verdicts.lock().put(key, known);
+                    if let Some(word) =
+                        known.to_word(&self.formats).filter(|_| !self.is_plain_to_see(path, stat, known))
+                    {
+                        store.remember(&stat.version, word.as_bytes());
+                    }
+                    known
+                }
+                Look::Unreadable => return Ok(Some(Verdict::Plain)),
+                Look::Changed => return Ok(None),
+            },
+        };
+        if wait == Wait::Never && matches!(known, Known::WithOthers(_)) {
+            return Err(Error::would_block(Wait::Disk));
+        }
+        self.verdict(store, path, stat, problems, known)
+    }
+
+    /// Returns whether folders can be containers.
+    pub(in crate::vfs) fn has_folders(&self) -> bool {
+        !self.folders.is_empty()
+    }
+
+    /// Returns the container that a folder is, by the first of a format's markers that is there, if it is accepted. `None`
+    /// for an ordinary folder. If each look takes a request, only a folder that is `entered`, was found to be a container
+    /// when it was entered, or has the suffix of a format is looked into.
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    pub(in crate::vfs) fn look_into_folder(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+        problems: &Problems,
+        entered: Option<Entered>,
+    ) -> Result<Option<FoundFolder>, Error> {
+        let state = self.key.hash(&[path.parts()[0], b"/", path.parts()[1], b"/", &stat.version.to_bytes()]);
+        // A folder in which no marker can be while it is in the same state.
+        let plain = Key::named("plain folder", &state.to_le_bytes());
+        if self.cache.parsed::<()>(plain).is_some() {
+            return Ok(None);
+        }
+        let mut folder: Option<Arc<Path>> = None;
+        let mut is_plain = !store.is_far();
+        let by_name = store.detects_by_name() && !self.is_alone;
+        let was = if by_name { self.was_entered(path, stat) } else { None };
+        if let (true, Some(entered)) = (by_name, entered) {
+            let folder = path.to_path_buf();
+            let names: Vec<_> = self.folders.iter().flat_map(|format| first_names(format)).collect();
+            let looked = store.expect_in(&folder, &names, entered == Entered::ToList);
+            looked.map_err(|error| problems.failed(&error, "stat", folder))?;
+        }
+        for format in &self.folders {
+            let is_asked = || entered.is_some() || format.has_name(path.name()) || was == Some(*format);
+            if by_name && !is_asked() || is_within(path, format.name) {
+                continue;
+            }
+            let folder = folder.get_or_insert_with(|| path.to_path_buf().into());
+            for name in format.markers {
+                // A marker in a folder of its own can come without a change of this one.
+                let own = Path::new(name).parent().filter(|own| !own.as_os_str().is_empty());
+                let is_missing = |own: &Path| matches!(store.stat(&folder.join(own), Wait::Always), Ok(None));
+                // Entering has told whether that folder is there.
+                if by_name && entered.is_some() && own.is_some_and(is_missing) {
+                    continue;
+                }
+                let marker = FilePath::new(folder.clone(), OsStr::new(name));
+                match self.look_at_marker(store, (&marker, stat), problems, format)? {
+                    Marked::Sound(shown, others) => {
+                        if by_name {
+                            self.cache.keep_parsed(self.key_of_entered(path, stat), *format, self.cache.hold(0));
+                        }
+                        return Ok(Some(FoundFolder { format, marker: name, stat: shown, others }));
+                    }
+                    Marked::Refused => {
+                        is_plain = false;
+                        break;
+                    }
+                    Marked::Unknown => is_plain = false,
+                    Marked::Absent => {}
+                }
+                is_plain &= own.is_none_or(is_missing);
+            }
+        }
+        // A folder can change twice within one tick of the clock.
+        if is_plain && !stat.version.is_recent() {
+            self.cache.parsed_default::<()>(plain, 0);
+        }
+        Ok(None)
+    }
+
+    /// Returns the format of the container that a folder was when it was entered.
+    pub(in crate::vfs) fn was_entered(&self, path: &FilePath, stat: &Stat) -> Option<&'static Format> {
+        self.cache.parsed::<&'static Format>(self.key_of_entered(path, stat)).map(|format| *format)
+    }
+
+    fn key_of_entered(&self, path: &FilePath, stat: &Stat) -> Key {
+        let parts = [path.parts()[0], b"/", path.parts()[1], b"/", &stat.version.to_bytes()];
+        Key::named("entered folder", &self.key.hash(&parts).to_le_bytes())
+    }
+
+    /// Returns the state of a marker that makes its folder a container, and of the other files that it names.
+    fn look_at_marker(
+        &self,
+        store: &dyn Store,
+        (path, folder): (&FilePath, &Stat),
+        problems: &Problems,
+        format: &&'static Format,
+    ) -> Result<Marked, Error> {
+        let full = path.to_path_buf();
+        for _ in 0..TRIES {
+            let marker = match store.stat(&full, Wait::Always) {
+                Ok(Some(marker)) if marker.kind == Kind::File => marker,
+                Ok(None) => return Ok(Marked::Absent),
+                Err(error) if is_shortage(&error) => return Err(Error::os(&error, "stat", full)),
+                // An ordinary folder says what is wrong.
+                Ok(Some(_)) | Err(_) => return Ok(Marked::Unknown),
+            };
+            let shown = marked(folder, &marker);
+            let way = check_way(store, &shown, path.folder(), Path::new(path.name()));
+            if !may_read_both(&shown, &marker) || way.is_err() {
+                let message = "not all who may read the folder may read this file, so it is shown as a plain folder";
+                problems.note(Problem::of(full, message.into()));
+                return Ok(Marked::Refused);
+            }
+            let key = self.key.hash(&[format.name.as_bytes(), b"/", &marker.version.to_bytes()]);
+            let known = self.verdicts.lock().get(key);
+            let known = match known {
+                Some(known) => known,
+                None => match self.find_out(store, path, &marker, problems, &[*format], Wait::Always)? {
+                    Look::Known(known) => {
+                        self.verdicts.lock().put(key, known);
+                        known
+                    }
+                    Look::Unreadable => return Ok(Marked::Refused),
+                    Look::Changed => continue,
+                },
+            };
+            let shown = Stat { kind: Kind::File, ..shown };
+            match self.verdict(store, path, &shown, problems, known)? {
+                Some(Verdict::Container(_, others)) => return Ok(Marked::Sound(shown, others)),
+                Some(Verdict::Plain) => return Ok(Marked::Refused),
+                None => {}
+            }
+        }
+        Ok(Marked::Unknown)
+    }
+
+    /// Returns what a file is of which something is known.
+    fn verdict(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+        problems: &Problems,
+        known: Known,
+    ) -> Result<Option<Verdict>, Error> {
+        Ok(Some(match known {
+            Known::Plain | Known::Refused => Verdict::Plain,
+            Known::Container(format) => Verdict::Container(format, 0),
+            Known::WithOthers(format) => match self.state_of_others(store, path, stat, format) {
+                Ok(state) => return self.with_others(store, path, stat, problems, (format, state)),
+                Err(error) => return Err(Error::os(&error, "open", path.to_path_buf())),
+            },
+        }))
+    }
+
+    /// Whether a file is what its name says, and so small that a store which remembers verdicts has kept its bytes as
+    /// well: there are many of those, and each would be one more file on disk.
+    fn is_plain_to_see(&self, path: &FilePath, stat: &Stat, known: Known) -> bool {
+        let by_name = tree::format_of_name(&self.formats, path.name()).map_or(Known::Plain, Known::Container);
+        stat.size <= SMALL && known == by_name
+    }
+
+    /// Looks into a file.
+    fn find_out(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+        problems: &Problems,
+        formats: &[&'static Format],
+        wait: Wait,
+    ) -> Result<Look, Error> {
+        let looked = store.open(&path.to_path_buf(), wait).map_err(SourceError::from).and_then(|file| {
+            if file.version() != stat.version {
+                return Err(SourceError::Changed);
+            }
+            // Both names count: a link may have a finished name and lead to a file that has not.
+            let is_partial = |name: &[u8]| name.ends_with(b".partial");
+            let own = file.name().as_encoded_bytes();
+            let name = if is_partial(own) { own } else { path.name().as_encoded_bytes() };
+            if wait == Wait::Never {
+                return Ok((self.detect_at_once(file.clone(), name, formats)?, None));
+            }
+            let source = file.clone().into_source();
+            let detected = self.cache.in_steps(refused_memory, || {
+                tree::detect_within(formats, &*source, name, &WorkingMemory::new(&self.cache))
+            })?;
+            let others = match detected {
+                Detected::Container(format) => self.others_of(format, &*source)?,
+                _ => None,
+            };
+            Ok((detected, others))
+        });
+        Ok(Look::Known(match looked {
+            Ok((Detected::Container(format), Some(others))) => {
+                self.keep_others(stat, others);
+                Known::WithOthers(format)
+            }
+            Ok((Detected::Container(format), _)) => Known::Container(format),
+            Ok((Detected::Plain, _)) => Known::Plain,
+            Ok((Detected::Refused(format, error), _)) => {
+                let message = format!("not shown as a {} container: {error}", format.title);
+                problems.note(Problem::of(path.to_path_buf(), message));
+                Known::Refused
+            }
+            // A look that waits says what is wrong.
+            Err(_) if wait == Wait::Never => return Err(Error::would_block(Wait::Disk)),
+            // Only what the file says of itself makes it an ordinary one for good.
+            Err(SourceError::Io(error)) if is_shortage(&error) => {
+                return Err(Error::os(&error, "open", path.to_path_buf()));
+            }
+            Err(SourceError::Changed) => return Ok(Look::Changed),
+            Err(error) => {
+                // Whether it is a container can't be known. Its name may say so; as SOURCE it has to be one.
+                let is_marker = formats.iter().any(|format| !format.markers.is_empty());
+                if self.is_alone || is_marker || tree::should_be_container(formats, path.name()) {
+                    problems.note(Problem::of(path.to_path_buf(), format!("can't be read: {error}")));
+                }
+                log::debug!("{}: {error}", path.to_path_buf().display());
+                return Ok(Look::Unreadable);
+            }
+        }))
+    }
+
+    /// Looks into a file whose first bytes are in memory.
+    ///
+    /// # Errors
+    /// [`SourceError`] if that is not enough, for files that are damaged, and for containers that show others.
+    fn detect_at_once(
+        &self,
+        file: Arc<dyn File>,
+        name: &[u8],
+        formats: &[&'static Format],
+    ) -> Result<Detected, SourceError> {
+        let source = Bound::new(file.clone().into_source(), Wait::Never, Some(limits::QUICK_OPEN));
+        // So little is read that what is made of it need not be asked for.
+        let detected = tree::detect_within(formats, &source, name, &Unlimited)?;
+        let is_clear = match &detected {
+            Detected::Plain => true,
+            Detected::Container(format) => (format.others)(&source, &Unlimited)?.is_empty(),
+            Detected::Refused(..) => false,
+        };
+        if !is_clear || source.has_refused() {
+            return Err(SourceError::WouldBlock);
+        }
+        if matches!(detected, Detected::Container(_)) {
+            *self.looked_into.lock() = Some(file);
+        }
+        Ok(detected)
+    }
+
+    /// What a file is whose other files are in a state: looked at once for each.
+    fn with_others(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+        problems: &Problems,
+        (format, state): (&'static Format, u64),
+    ) -> Result<Option<Verdict>, Error> {
+        let Some(check) = format.check_others else { return Ok(Some(Verdict::Container(format, state))) };
+        let key = self.key.hash(&[&self.key_of(path, stat).to_le_bytes(), &state.to_le_bytes()]);
+        let known = self.verdicts.lock().get(key);
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let checked =
+                    store.open(&path.to_path_buf(), Wait::Always).map_err(SourceError::from).and_then(|file| {
+                        if file.version() != stat.version {
+                            return Err(SourceError::Changed);
+                        }
+                        let (file, beside) = (file.into_source(), Beside { store, path, stat });
+                        let checked = self
+                            .cache
+                            .in_steps(tree::refused, || check(&*file, &beside, &WorkingMemory::new(&self.cache)));
+                        match checked {
+                            Err(FormatError::Source(error)) => Err(error),
+                            checked => Ok(checked),
+                        }
+                    });
+                let known = match checked {
+                    Ok(Ok(())) => Known::WithOthers(format),
+                    Ok(Err(FormatError::Refused { class: Class::Absent, .. })) => Known::Refused,
+                    Ok(Err(error)) => {
+                        let message = format!("not shown as a {} container: {error}", format.title);
+                        problems.note(Problem::of(path.to_path_buf(), message));
+                        Known::Refused
+                    }
+                    Err(SourceError::Io(error)) if is_shortage(&error) => {
+                        return Err(Error::os(&error, "open", path.to_path_buf()));
+                    }
+                    Err(SourceError::Changed) => return Ok(None),
+                    Err(error) => {
+                        problems.note(Problem::of(path.to_path_buf(), format!("can't be read: {error}")));
+                        return Ok(Some(Verdict::Plain));
+                    }
+                };
+                self.verdicts.lock().put(key, known);
+                known
+            }
+        };
+        Ok(Some(if known == Known::Refused { Verdict::Plain } else { Verdict::Container(format, state) }))
+    }
+
+    fn key_of_others(&self, stat: &Stat) -> Key {
+        let name = [&self.key.hash(&[]).to_le_bytes()[..], &stat.version.to_bytes()].concat();
+        Key::named("others", &name)
+    }
+
+    /// Remembers what a container with other files names.
+    fn keep_others(&self, stat: &Stat, others: Arc<Watched>) -> Arc<Watched> {
+        let usage = others.paths.iter().map(|path| size_of_val(path) + path.len()).sum::<usize>();
+        self.cache.keep_shared(self.key_of_others(stat), others, self.cache.hold(usage as u64))
+    }
+
+    /// The state that the other files are in which a container shows: another number when any of them comes, goes, or
+    /// is written to.
+    ///
+    /// # Errors
+    /// What comes back: memory that there is not now, a reader that was killed.
+    fn state_of_others(&self, store: &dyn Store, path: &FilePath, stat: &Stat, format: &Format) -> io::Result<u64> {
+        let others = match self.cache.parsed(self.key_of_others(stat)) {
+            Some(known) => known,
+            None => {
+                let opened = store.open(&path.to_path_buf(), Wait::Always).ok();
+                let opened = opened.filter(|file| file.version() == stat.version);
+                match opened.map(|file| self.others_of(format, &*file.into_source())) {
+                    Some(Err(SourceError::Io(error))) if is_shortage(&error) => return Err(error),
+                    Some(Ok(others)) => self.keep_others(stat, others.unwrap_or_default()),
+                    // It is looked at again the next time.
+                    _ => Arc::default(),
+                }
+            }
+        };
+        let folder: &Path = path.folder();
+        let count = others.paths.len() + usize::from(others.has_more);
+        let versions = Mutex::new(vec![None; count]);
+        let threads = if store.is_far() { TOGETHER } else { 1 };
+        parallel::for_each(threads, count, |at| {
+            let Ok(()) = wanted::check() else { return ControlFlow::Break(()) };
+            let file = others.paths.get(at).map_or_else(|| folder.to_path_buf(), |path| folder.join(&**path));
+            let now = store.stat(&file, Wait::Always).ok().flatten();
+            versions.lock()[at] = now.map(|now| now.version);
+            ControlFlow::Continue(())
+        });
+        wanted::check()?;
+        let mut bytes = Vec::new();
+        for version in versions.into_inner() {
+            bytes.push(u8::from(version.is_some()));
+            bytes.extend(version.iter().flat_map(|version| version.to_bytes()));
+        }
+        // Never 0, which stands for no other files.
+        Ok(self.key.hash(&[&bytes]).max(1))
+    }
+
+    /// The other files that a container names, if it names any.
+    ///
+    /// # Errors
+    /// What comes back, as [`is_shortage`] says.
+    fn others_of(&self, format: &Format, file: &dyn Source) -> Result<Option<Arc<Watched>>, SourceError> {
+        let others = self.cache.in_steps(refused_memory, || (format.others)(file, &WorkingMemory::new(&self.cache)))?;
+        Ok((!others.is_empty()).then(|| Arc::new(Watched::of(&others))))
+    }
+}
+
+/// Whether an operation failed for want of something that comes back, or for its reader was killed.
+fn is_shortage(error: &io::Error) -> bool {
+    use libc::{EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM};
+    // What never fits does not come back.
+    let refused = error.get_ref().and_then(|inner| inner.downcast_ref::<TooMuch>());
+    if refused.is_some_and(|refused| refused.is_final) {
+        return false;
+    }
+    matches!(crate::store::errno(error), Some(EMFILE | ENFILE | ENOMEM | EAGAIN | EINTR))
+}
+
+/// Verdicts by a keyed hash of file and state, some 30 bytes each. There are two generations: when the younger is full
+/// it becomes the older, and what was not asked for since then is forgotten.
+#[derive(Debug, Default)]
+struct Verdicts {
+    young: Generation,
+    old: Generation,
+}
+
+/// The keys are hashes already.
+type Generation = HashMap<u64, Known, BuildHasherDefault<Unhashed>>;
+
+impl Verdicts {
+    fn get(&mut self, key: u64) -> Option<Known> {
+        if let Some(known) = self.young.get(&key) {
+            return Some(*known);
+        }
+        let known = self.old.remove(&key)?;
+        self.put(key, known);
+        Some(known)
+    }
+
+    fn put(&mut self, key: u64, known: Known) {
+        if self.young.len() >= limits::VERDICTS / 2 {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, known);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_are_bounded_and_those_in_use_stay() {
+        let mut verdicts = Verdicts::default();
+        for key in 0..4 * limits::VERDICTS as u64 {
+            verdicts.put(key, Known::Plain);
+            assert!(verdicts.get(0).is_some(), "asked for all the time, and forgotten at {key}");
+        }
+        assert!(verdicts.young.len() + verdicts.old.len() <= limits::VERDICTS);
+        assert!(verdicts.get(1).is_none());
+    }
+}

@@ -1,0 +1,150 @@
+//! How much of the containers' files checksums cover, for `verify`.
+
+use std::{collections::BTreeMap, collections::HashMap, io, ops::Range, sync::Arc};
+
+use parking_lot::Mutex;
+
+use crate::{
+    source::{Leased, Mapped, SharedBytes, Source, SourceError, Wait},
+    store::{File, FileId},
+};
+
+/// Largest gap between two checked ranges that counts with them: the length and the checksums that frame a record.
+const FRAMING: u64 = 16;
+
+/// What checksums cover of each file that was opened for a container.
+#[derive(Debug, Default)]
+pub struct Coverage {
+    files: Mutex<HashMap<FileId, Arc<Covered>>>,
+}
+
+/// Sums over all files that were opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Covering {
+    /// Bytes of the files.
+    pub stored: u64,
+    /// Bytes of them that no checksum covers, or none that was compared and right.
+    pub unchecked: u64,
+}
+
+#[derive(Debug)]
+struct Covered {
+    len: u64,
+    ranges: Mutex<Ranges>,
+}
+
+/// Ranges that do not touch, by their starts.
+#[derive(Debug, Default)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl Coverage {
+    /// Returns the sums so far.
+    pub fn total(&self) -> Covering {
+        let files = self.files.lock();
+        files.values().fold(Covering::default(), |sum, file| {
+            let checked = file.ranges.lock().bytes().min(file.len);
+            Covering { stored: sum.stored + file.len, unchecked: sum.unchecked + (file.len - checked) }
+        })
+    }
+
+    /// Returns a file as a source that notes what is checked.
+    pub(in crate::vfs) fn noting(&self, file: Arc<dyn File>) -> Arc<dyn Source> {
+        let (id, source) = (file.version().file(), file.into_source());
+        let new = || Arc::new(Covered { len: source.len(), ranges: Mutex::default() });
+        let covered = self.files.lock().entry(id).or_insert_with(new).clone();
+        Arc::new(Noting { source, covered })
+    }
+}
+
+impl Ranges {
+    fn add(&mut self, range: &Range<u64>) {
+        let (mut start, mut end) = (range.start, range.end);
+        if start >= end {
+            return;
+        }
+        // From the right, those that touch it.
+        while let Some((&from, &to)) = self.0.range(..=end.saturating_add(FRAMING)).next_back()
+            && to.saturating_add(FRAMING) >= start
+        {
+            self.0.remove(&from);
+            (start, end) = (start.min(from), end.max(to));
+        }
+        self.0.insert(start, end);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.iter().map(|(start, end)| end - start).sum()
+    }
+}
+
+struct Noting {
+    source: Arc<dyn Source>,
+    covered: Arc<Covered>,
+}
+
+impl Source for Noting {
+    fn note_checked(&self, range: &Range<u64>) {
+        self.covered.ranges.lock().add(range);
+    }
+
+    fn len(&self) -> u64 {
+        self.source.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+        self.source.read_at(offset, buf, wait)
+    }
+
+    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
+        self.source.check_unchanged(wait)
+    }
+
+    fn state_key(&self) -> Option<[u8; 32]> {
+        self.source.state_key()
+    }
+
+    fn filesystem(&self) -> Option<u64> {
+        self.source.filesystem()
+    }
+
+    fn admit(&self, bytes: u64) -> Result<(), SourceError> {
+        self.source.admit(bytes)
+    }
+
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        self.source.prefetch(ranges);
+    }
+
+    fn leased(&self, range: Range<u64>) -> io::Result<Leased> {
+        self.source.leased(range)
+    }
+
+    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
+        self.source.shared(range)
+    }
+
+    fn mapped(&self, range: Range<u64>, wait: Wait) -> Option<Mapped> {
+        self.source.mapped(range, wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_in_any_order_and_what_frames_them() {
+        let mut ranges = Ranges::default();
+        for range in [100..200, 300..400, 0..50, 216..300, 150..160, 7..7, 350..420] {
+            ranges.add(&range);
+        }
+        assert_eq!(ranges.0.into_iter().collect::<Vec<_>>(), [(0, 50), (100, 420)]);
+        let mut all = Ranges::default();
+        for start in [500, 18, 0, u64::MAX - 5] {
+            all.add(&(start..start.saturating_add(1)));
+        }
+        assert_eq!(all.bytes(), 4);
+        all.add(&(0..u64::MAX));
+        assert_eq!(all.bytes(), u64::MAX);
+    }
+}
