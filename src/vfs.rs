@@ -269,11 +269,6 @@ impl Vfs {
         options.cache = Some(cache.clone());
         let opened = Self::open_store(source, &options, &cache, may_be_one).map_err(named)?;
         let OpenedSource { mut store, top, alone } = opened;
-        let counting = cache.clone();
-        store.set_listing_room(ListingRoom {
-            most: cache.usage().0.saturating_add(limits::BEYOND_BUDGET) / limits::LISTING_PART,
-            hold: Arc::new(move |bytes| Box::new(counting.hold(bytes))),
-        });
         if options.formats.iter().any(|format| !format.markers.is_empty()) {
             store = Arc::new(Unveiled(store));
         }
@@ -368,6 +363,12 @@ impl Vfs {
         #[cfg(feature = "remote")]
         if let Some(found) = crate::store::remote::open(source, &options.remote, cache, is_container_name) {
             let (store, top, name) = found?;
+            // Before anything is asked of the server.
+            let counting = cache.clone();
+            store.set_listing_room(ListingRoom {
+                most: cache.usage().0.saturating_add(limits::BEYOND_BUDGET) / limits::LISTING_PART,
+                hold: Arc::new(move |bytes| Box::new(counting.hold(bytes))),
+            });
             let kind = |path: &Path| store.stat(path, Wait::Always).ok().flatten().map(|stat| stat.kind);
             let is_marked = |marker: &&str| {
                 let marker = Path::new(marker);

@@ -86,7 +86,7 @@ impl Array {
     /// # fn main() -> Result<(), shardfs::Error> {
     /// let joints = shardfs::Volume::open("fixtures/ep_001.wshard")?.get("signal/joint_pos.npy")?.array()?;
     /// let joints = joints.to_ndarray::<f32>()?;
-    /// assert_eq!((joints.shape(), joints[[0, 0]]), (&[24, 7][..], 0.0));
+    /// assert_eq!((joints.shape(), joints[[0, 0]]), (&[24, 7][..], -0.0006));
     /// # Ok(())
     /// # }
     /// # #[cfg(not(feature = "ndarray"))]
