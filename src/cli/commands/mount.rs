@@ -34,7 +34,8 @@ const CHILD: &str = "SHARDFS_IN_BACKGROUND";
 const READY: &[u8] = b"ready\n";
 
 /// Default read-ahead of the kernel, in bytes. A page fault in a mapped file asks for as much around the page, and all
-/// blocks that this touches are decoded before the reader goes on. More makes no read in order faster.
+/// blocks that this touches are decoded before the reader goes on. More makes no read in order faster, except of bytes
+/// that need no decoding.
 const READAHEAD: u64 = 256 << 10;
 
 /// The same for a bucket or web server: requests that are made ahead hide its latency.
