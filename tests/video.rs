@@ -25,13 +25,15 @@ use shardfs::{
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn start() -> MutexGuard<'static, ()> {
+    // One test takes the program away, so each sets it once it is alone.
+    let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     video::set_program(video::Program {
         path: env!("CARGO_BIN_EXE_shardfs").into(),
         name: Some("shardfs-video".into()),
         arguments: Vec::new(),
         environment: Vec::new(),
     });
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    alone
 }
 
 fn golden(name: &str) -> PathBuf {
