@@ -272,7 +272,8 @@ fn slabs_behind_the_reader_make_room() {
         let bytes = view.read_at(&reader, start, 64 << 10).unwrap();
         assert!(bytes.as_syscall_buf().iter().all(|byte| *byte == 7));
     }
-    assert_eq!(misses(&reader), 96);
+    // Few are decoded again: those whose thread began to decode them ahead when the reader had long passed them.
+    assert!((96..96 + 24).contains(&misses(&reader)), "{} chunks were decoded", misses(&reader));
     assert!(reader.cache.counters.evictions.load(Relaxed) > 0);
     assert_eq!(reader.cache.notices.take(0), None);
 }
