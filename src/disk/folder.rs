@@ -79,7 +79,7 @@ impl Folder {
             return Err(refused("belongs to another user"));
         }
         if stat.st_mode & 0o077 != 0 {
-            return Err(refused("other users may look into it (its mode must be 0700)"));
+            return Err(refused(&format!("other users may look into it; run `chmod 700 {}`", path.display())));
         }
         let is_local = crate::filesystem::is_local(&folder);
         Ok(Self { path: path.to_owned(), folder, is_local })

@@ -152,6 +152,8 @@ pub struct Options {
     pub detect: Detect,
     /// The folder in which bytes of objects are kept; `None` for none.
     pub disk_cache: Option<PathBuf>,
+    /// Whether it is an error that the folder cannot be used. Otherwise the log and `stats.json` say why it is not.
+    pub requires_disk_cache: bool,
     /// Most bytes in that folder; `None` for a tenth of the disk, at most 50 GiB.
     pub disk_cache_size: Option<u64>,
     /// Is called with the reason, which holds no secret, if a request has been tried without success for two seconds.
@@ -165,19 +167,28 @@ impl Options {
     }
 
     /// Opens the disk cache. That of `cache` is used if it is the same folder and has the same size. What waits to be
-    /// written counts against the budget of `cache`. A failure is only logged: without a disk cache everything is
-    /// fetched again.
-    pub(crate) fn open_disk_cache(&self, cache: &Cache) -> Option<Arc<Disk>> {
-        let folder = self.disk_cache.as_ref()?;
+    /// written counts against the budget of `cache`. `None` if there is to be none.
+    ///
+    /// # Errors
+    /// Why the folder cannot be used.
+    pub(crate) fn open_disk_cache(&self, cache: &Cache) -> Result<Option<Arc<Disk>>, String> {
+        let Some(folder) = &self.disk_cache else { return Ok(None) };
         let limits = disk::Limits::new(folder, self.disk_cache_limit());
         let of_blocks = cache.disk_tier().map(|tier| tier.disk());
         if let Some(disk) = of_blocks.filter(|disk| disk.path() == *folder && disk.limits().size == limits.size) {
-            return Some(disk.clone());
+            return Ok(Some(disk.clone()));
         }
         let budget = cache.usage().0;
         let limits = disk::Limits { queue: limits.queue.min((budget / PART_WAITING).max(FEWEST_WAITING)), ..limits };
-        let opened = Disk::open(folder, limits);
-        opened.map_err(|error| log::warn!("no cache on disk: {}: {error}", folder.display())).ok()
+        Disk::open(folder, limits).map(Some).map_err(|error| unusable(folder, &error))
+    }
+}
+
+/// Says why the folder of a disk cache cannot be used. An error of the folder's own names it.
+fn unusable(folder: &Path, error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(_) => format!("{}: {error}", folder.display()),
+        None => error.to_string(),
     }
 }
 
@@ -195,6 +206,7 @@ impl Default for Options {
             dir_ttl: Duration::from_secs(10),
             detect: Detect::default(),
             disk_cache: disk::usual_folder(),
+            requires_disk_cache: false,
             disk_cache_size: None,
             on_trouble: None,
         }

@@ -99,13 +99,25 @@ def test_a_damaged_cache_is_fetched_again(store, tmp_path):
         assert remote_of(mnt)["requests"] > 1, "what is damaged is fetched"
 
 
-def test_folders_that_others_may_enter_are_not_used(store, tmp_path):
+def test_folders_that_others_may_enter_are_not_used(store, tmp_path, monkeypatch):
     store, options = store
     store.put("d/x.bin", b"x")
-    tmp_path.chmod(0o755)
-    for kept in (f"--disk-cache={tmp_path}", "--no-disk-cache"):
-        assert run("cat", "s3://b/d/x.bin", *options, kept, check=True).stdout == b"x"
-    assert os.listdir(tmp_path) == []
+    assert run("cat", "s3://b/d/x.bin", *options, "--no-disk-cache", check=True).stdout == b"x"
+    folder = tmp_path / "cache" / "shardfs" / "blocks"
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
+    # One that the user names is an error that says what to do.
+    for command in (("cat", "s3://b/d/x.bin"), ("mount", "s3://b/d", tmp_path / "mnt", "--mkdir")):
+        refused = run(*command, *options, f"--disk-cache={folder}")
+        assert refused.returncode != 0 and f"chmod 700 {folder}" in str(refused.stderr), refused
+    # The usual one is not used, which is said.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with mounted("s3://b/d", *options) as mnt:
+        assert (mnt / "x.bin").read_bytes() == b"x"
+        assert f"chmod 700 {folder}" in remote_of(mnt)["without_disk"]
+        assert "no disk cache" in run("status", mnt, check=True).stdout.decode()
+        assert "warning" in run("doctor", "s3://b/d", *options).stdout.decode()
+    assert os.listdir(folder) == []
 
 
 def test_reading_at_random_downloads_little(store, tmp_path):

@@ -230,6 +230,8 @@ impl Report {
                 parts.push(format!("{} from disk", bytes(number(&remote["bytes_from_disk"]))));
                 parts.push(format!("{} blobs dropped", number(&remote["disk"]["dropped"])));
                 parts.push(format!("{} corrupt", number(&remote["disk"]["corrupt"])));
+            } else if let Some(why) = remote["without_disk"].as_str() {
+                parts.push(format!("no disk cache: {}", escape::escaped(why)));
             }
             writeln!(out, "  server    {}", wrapped(&parts))?;
         }

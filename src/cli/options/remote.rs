@@ -99,6 +99,7 @@ impl RemoteOptions {
                     None => usual_folder(),
                 },
             },
+            requires_disk_cache: self.disk_cache.is_some() && !self.no_disk_cache,
             disk_cache_size: self.disk_cache_size,
             on_trouble: io::stderr().is_terminal().then_some(tell),
         }

@@ -9,6 +9,7 @@ use super::{
     backends::backend::State,
     http::{client::wait, fetch},
     object::{Fetch, FetchError},
+    unusable,
 };
 use crate::{
     cache::{Cache, Verify},
@@ -23,7 +24,7 @@ fn disk_cache(options: &Options) -> Result<String, String> {
     let Some(folder) = &options.disk_cache else { return Ok("none is used".into()) };
     let limits = disk::Limits::new(folder, options.disk_cache_limit());
     let used = disk::Disk::open(folder, limits).and_then(|disk| disk.usage());
-    let used = used.map_err(|error| format!("{}: {error}", folder.display()))?;
+    let used = used.map_err(|error| unusable(folder, &error))?;
     let most = limits.size;
     Ok(format!("{}: {} blobs, {} of at most {most} bytes", folder.display(), used.blobs, used.bytes))
 }
@@ -32,7 +33,9 @@ fn disk_cache(options: &Options) -> Result<String, String> {
 pub(crate) fn check(location: &Location, options: &Options, is_container_name: IsContainerName) -> Vec<Step> {
     // Nothing is kept: one byte is read.
     let cache = Cache::new(0, Verify::Lazy);
-    let store = match RemoteStore::new(location, options, &cache, is_container_name) {
+    // A folder that cannot be used is a step of its own.
+    let server = Options { requires_disk_cache: false, ..options.clone() };
+    let store = match RemoteStore::new(location, &server, &cache, is_container_name) {
         Ok(store) => store,
         Err(error) => return vec![("server", Err(error.to_string()))],
     };

@@ -75,6 +75,8 @@ pub(crate) struct RemoteStore {
     prefix: Vec<u8>,
     pub(super) listings: Listings,
     blocks: Arc<Blocks>,
+    /// Why bytes are not kept on disk although they should be.
+    without_disk: Option<String>,
     is_container_name: IsContainerName,
     /// Whether the server lists by WebDAV only.
     pub(super) by_webdav: AtomicBool,
@@ -105,12 +107,21 @@ impl RemoteStore {
         let ahead = MOST_AHEAD.min(cache.usage().0 / PART_AHEAD);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
         let runtime = runtime().map_err(|error| FetchError::Failed(error.to_string()))?;
+        let (disk, without_disk) = match options.open_disk_cache(cache) {
+            Ok(disk) => (disk, None),
+            Err(why) if options.requires_disk_cache => return Err(FetchError::Failed(format!("--disk-cache: {why}"))),
+            Err(why) => {
+                log::warn!("no cache on disk: {why}");
+                (None, Some(why))
+            }
+        };
         Ok(Self {
             backend: credentials::backend(location, options)?,
             client: Arc::new(Client::new(options)?),
             prefix: location.key.clone(),
             listings: Listings::new(options.dir_ttl),
-            blocks: Blocks::new(runtime.handle().clone(), options.open_disk_cache(cache), cache.clone(), ahead),
+            blocks: Blocks::new(runtime.handle().clone(), disk, cache.clone(), ahead),
+            without_disk,
             is_container_name,
             by_webdav: AtomicBool::new(false),
             detect: options.detect,
@@ -713,6 +724,7 @@ impl Store for RemoteStore {
                     "errors": counters.errors.load(Relaxed),
                 })
             }),
+            "without_disk": self.without_disk,
             "memory_budget": limit,
             "memory_used": taken,
             "bytes_from_memory": blocks.memory_bytes.load(Relaxed),

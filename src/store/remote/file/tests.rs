@@ -445,7 +445,7 @@ fn one_folder_of_one_size_is_one_disk_cache() {
     let cache = Cache::with_disk_tier(64 << 20, Verify::Lazy, spill.open(64 << 20).unwrap());
     let open = |size| {
         let options = Options { disk_cache: Some(folder.clone()), disk_cache_size: Some(size), ..Options::default() };
-        options.open_disk_cache(&cache).unwrap()
+        options.open_disk_cache(&cache).unwrap().unwrap()
     };
     let own = cache.disk_tier().unwrap().disk();
     assert!(Arc::ptr_eq(&open(1 << 30), own));
