@@ -15,8 +15,8 @@ use commands::serve;
 #[cfg(feature = "serve")]
 use commands::view;
 use commands::{
-    cache_folders, cat, cp, doctor, export, formats, index, info, ls, mount, pages, refresh, status, umount, verify,
-    warm,
+    cache_folders, cat, cp, doctor, export, find, formats, index, info, ls, mount, pages, refresh, status, umount,
+    verify, warm,
 };
 #[cfg(feature = "remote")]
 use options::remote;
@@ -45,8 +45,8 @@ const OUTPUT: &str = "Output";
 
 /// shardfs shows container files as folders of ordinary files.
 ///
-/// WShard and other Shard files, KDB, kastore (tskit's .trees), KAST, IDV (ML.NET's tables) and npz are recognised by their
-/// content. Nothing is unpacked: data is decoded when a program reads it.
+/// Containers are recognised by their content; `shardfs formats` lists the formats. Nothing is unpacked: data is decoded
+/// when a program reads it.
 #[derive(Debug, Parser)]
 #[command(name = "shardfs", version, propagate_version = true, args_override_self = true)]
 #[command(after_help = "Example:
@@ -71,6 +71,7 @@ enum Command {
     Doctor(doctor::Arguments),
     Cache(cache_folders::Arguments),
     Ls(ls::Arguments),
+    Find(find::Arguments),
     Cat(cat::Arguments),
     Cp(cp::Arguments),
     Export(export::Arguments),
@@ -248,6 +249,7 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Man(arguments) => pages::man(arguments),
         Command::Reference => pages::reference(),
         Command::Ls(arguments) => ls::run(arguments),
+        Command::Find(arguments) => find::run(arguments),
         Command::Cat(arguments) => cat::run(arguments),
         Command::Cp(arguments) => cp::run(arguments),
         Command::Export(arguments) => export::run(arguments),

@@ -7,6 +7,7 @@ mod error;
 mod formats;
 mod members;
 mod reader;
+mod search;
 
 use std::{ffi::OsStr, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
 
@@ -18,6 +19,7 @@ pub use error::{Error, ErrorKind};
 pub use formats::{FormatInfo, Likeness, formats, likeness};
 pub use members::{Member, MemberKind};
 pub use reader::Reader;
+pub(crate) use search::Met;
 
 pub use crate::view::Slice;
 use crate::{

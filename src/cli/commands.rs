@@ -5,6 +5,7 @@ pub(super) mod cat;
 pub(super) mod cp;
 pub(super) mod doctor;
 pub(super) mod export;
+pub(super) mod find;
 pub(super) mod formats;
 pub(super) mod index;
 pub(super) mod info;

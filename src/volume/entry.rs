@@ -595,6 +595,11 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
+    /// Returns its path, as [`Entry::path`] has it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns its name.
     pub(crate) fn name(&self) -> &OsStr {
         self.path.file_name().unwrap_or_default()

@@ -384,8 +384,8 @@ def test_cat_range():
 
 # --- shells and manuals -------------------------------------------------------
 
-COMMANDS = ("mount", "umount", "refresh", "status", "doctor", "cache", "ls", "cat", "cp", "export", "info", "index", "verify",
-            "warm", "formats", "serve", "view", "completions", "man")
+COMMANDS = ("mount", "umount", "refresh", "status", "doctor", "cache", "ls", "find", "cat", "cp", "export", "info", "index",
+            "verify", "warm", "formats", "serve", "view", "completions", "man")
 # Those of `shardfs cache`, each with a page of its own.
 CACHE_COMMANDS = ("clear", "prune", "status")
 

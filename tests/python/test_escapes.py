@@ -299,6 +299,7 @@ def evil(tmp_path, writers):
 COMMANDS = {
     "ls": [["PATH"], ["-l", "PATH"], ["-R", "PATH"], ["--tree", "PATH"], ["--json", "-R", "PATH"], ["-d", "PATH", "PATH"],
            ["PATH", "PATH"]],
+    "find": [["PATH"], ["-l", "PATH"], ["--json", "PATH"]],
     "info": [["PATH"], ["--json", "PATH"]],
     "verify": [["PATH"], ["--json", "PATH"]],
     "cp": [["-rn", "PATH", "OUT"], ["-r", "PATH", "OUT"], ["-r", "PATH", "PATH"], ["PATH", "OUT"]],

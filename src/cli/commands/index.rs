@@ -4,9 +4,10 @@ mod found;
 mod table;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     fs::File,
     io::{self, Read, Write},
+    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -28,8 +29,8 @@ use crate::{
         output::{destination::Destination, escape},
     },
     parallel,
-    vfs::{FileKind, Problem},
-    volume::{Entry, Error, ErrorKind},
+    vfs::Problem,
+    volume::{Entry, Error, ErrorKind, Met},
 };
 use found::{Row, look_into};
 use table::Index;
@@ -149,9 +150,6 @@ fn bar(arguments: &Arguments) -> ProgressBar {
     bar
 }
 
-/// Entries of a folder that are listed at once.
-const BATCH: usize = 4096;
-
 /// One run.
 struct Work {
     /// Rows of an earlier run, by their paths.
@@ -206,45 +204,41 @@ impl Work {
             return vec![Container { path: name, entry: top.clone() }];
         }
         let place = top.place().0;
-        let mut containers = Vec::new();
-        let mut folders = VecDeque::from([(top.clone(), PathBuf::new())]);
-        while let Some((folder, path)) = folders.pop_front() {
-            if self.stop.load(Relaxed) {
-                break;
-            }
-            let (mut next, mut files) = (Some(0), HashMap::new());
-            while let Some(from) = next.filter(|_| !self.stop.load(Relaxed)) {
-                let (entries, then) = folder.list(from, BATCH);
-                next = then.unwrap_or_else(|error| {
-                    self.note(&path, &error.detail());
-                    None
-                });
-                for listed in entries {
-                    let path = path.join(listed.name());
-                    let (kind, is_container) = (listed.kind, listed.is_container());
-                    match listed.entry().and_then(Entry::entered) {
-                        Ok(entry) if is_container || entry.seen_container().is_some() => {
-                            containers.push(Container { path, entry })
-                        }
-                        Ok(entry) if kind == FileKind::Folder => folders.push_back((entry, path)),
+        let below = |path: &Path| path.strip_prefix(top.path()).unwrap_or(path).to_owned();
+        let (mut containers, mut files) = (Vec::new(), HashMap::new());
+        top.search(&mut |met| {
+            match met {
+                Met::Container(entry) => containers.push(Container { path: below(entry.path()), entry }),
+                Met::Other(listed) => {
+                    let path = below(listed.path());
+                    match listed.entry() {
                         Ok(entry) => drop(files.insert(path, entry)),
-                        // It was removed, or may not be looked at.
                         Err(error) if is_refused(&error) => self.note(&path, &error.detail()),
                         Err(_) => {}
                     }
                 }
-            }
-            for Problem { container, message, .. } in top.volume().take_problems() {
-                let path = container.strip_prefix(&place).unwrap_or(&container);
-                let Some(file) = files.get(path) else { continue };
-                match file.read_at(0, 1) {
-                    Err(error) if is_refused(&error) => self.note(path, &error.detail()),
-                    _ => rows.push(Row::damaged(path, file.attr(), message)),
+                Met::Failed(path, error) => self.note(&below(path), &error.detail()),
+                Met::End => {
+                    self.damaged(top, &place, &files, rows);
+                    files.clear();
+                    self.bar.set_message(containers.len().to_string());
                 }
             }
-            self.bar.set_message(containers.len().to_string());
-        }
+            if self.stop.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
         containers
+    }
+
+    /// Adds rows for those of a folder's files that look like containers and are none.
+    fn damaged(&self, top: &Entry, place: &Path, files: &HashMap<PathBuf, Entry>, rows: &mut Vec<Row>) {
+        for Problem { container, message, .. } in top.volume().take_problems() {
+            let path = container.strip_prefix(place).unwrap_or(&container);
+            let Some(file) = files.get(path) else { continue };
+            match file.read_at(0, 1) {
+                Err(error) if is_refused(&error) => self.note(path, &error.detail()),
+                _ => rows.push(Row::damaged(path, file.attr(), message)),
+            }
+        }
     }
 
     /// Notes something that could not be looked at.

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     ffi::OsString,
     io::Write,
+    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
@@ -13,11 +14,8 @@ use super::{count, escape, lines, names};
 use crate::{
     cli::{counted, options::place::Place},
     vfs::{FileKind, HeldOverview},
-    volume::{Entry, Error, ErrorKind},
+    volume::{Entry, Error, ErrorKind, Met},
 };
-
-/// Entries of a folder that are listed at once.
-const BATCH: usize = 4096;
 
 /// A container in a folder: what it is, or why it cannot be opened.
 struct Listed {
@@ -200,34 +198,25 @@ impl Joined {
 /// Counts what lies below a folder. Opens no containers but those that join others.
 fn count_below(top: &Entry) -> Result<Counts, Error> {
     let (mut counts, mut joined, mut candidates) = (Counts::default(), Joined::default(), Vec::new());
-    let mut folders = vec![top.clone()];
-    while let Some(folder) = folders.pop() {
-        let mut next = Some(0);
-        while let Some(from) = next {
-            let (entries, then) = folder.list(from, BATCH);
-            next = match then {
-                // What this user may not see is not counted.
-                Err(error) if error.kind() == ErrorKind::PermissionDenied && folder.path() != top.path() => None,
-                then => then?,
-            };
-            for listed in entries {
-                match (listed.kind, listed.is_container()) {
-                    (FileKind::Folder, is_container) => {
-                        // It was removed, or may not be looked at.
-                        let Ok(entry) = listed.entry() else { continue };
-                        if !is_container {
-                            folders.push(entry);
-                            continue;
-                        }
-                        counts.containers += 1;
-                        if joined.note(&entry, entry.joins_at_sight()) {
-                            candidates.push(entry.path().to_owned());
-                        }
-                    }
-                    _ => counts.others += 1,
+    let mut failed = None;
+    top.search(&mut |met| {
+        match met {
+            Met::Container(entry) => {
+                counts.containers += 1;
+                if joined.note(&entry, entry.joins_at_sight()) {
+                    candidates.push(entry.path().to_owned());
                 }
             }
+            Met::Other(_) => counts.others += 1,
+            // What this user may not see is not counted.
+            Met::Failed(path, error) if error.kind() == ErrorKind::PermissionDenied && path != top.path() => {}
+            Met::Failed(_, error) => failed = Some(error),
+            Met::End => {}
         }
+        if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    if let Some(error) = failed {
+        return Err(error);
     }
     let is_part = |path: &&PathBuf| joined.by.contains_key(*path);
     counts.parts = candidates.iter().filter(is_part).count() as u64;
