@@ -747,7 +747,7 @@ impl Vfs {
                 .map_err(|e| self.problems.failed(&e, "readlink", path.to_path_buf())),
             Node::InContainer(id, link) => {
                 let opened = self.opened(&id, wait)?;
-                let target = opened.tree.link_target(opened.reader(wait), link);
+                let target = opened.link_target(link, wait);
                 let target = target.map_err(|fault| self.fault(&id, &opened, link, fault))?;
                 target.map(Into::into).ok_or_else(|| Error::not_a_link(id.shown()))
             }

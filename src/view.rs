@@ -191,8 +191,8 @@ impl From<SourceError> for Fault {
 
 impl Fault {
     /// Returns a failure with a reason that belongs to no block.
-    pub(crate) fn refused(reason: &str) -> Self {
-        Self { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason.to_owned())) }
+    pub(crate) fn refused(reason: impl Into<String>) -> Self {
+        Self { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason.into())) }
     }
 
     /// Returns the failure of an operation that would have to wait.

@@ -5,6 +5,7 @@ mod attributes;
 mod entry;
 mod error;
 mod formats;
+mod links;
 mod members;
 mod reader;
 mod search;

@@ -110,10 +110,10 @@ async fn properties(site: &Arc<Site>, address: String, depth: Depth, asked: Vec<
     let begin = site.run(move |site| {
         let writer = Writer::new(propfind::parse(&asked)?);
         let entry = paths::find(&site.volume, &address)?;
-        if !is_listed(&entry) {
+        if !is_listed(false, &entry, false) {
             return Err(Refusal::not_found());
         }
-        Ok(Rest { writer, entry: Some(entry), entries: None, depth })
+        Ok(Rest { writer, is_by_link: entry.is_by_link(), entry: Some(entry), entries: None, depth })
     });
     let pieces = body::made(site, begin.await?, Rest::piece).await?;
     let mut response = Response::new(pieces);
@@ -122,9 +122,11 @@ async fn properties(site: &Arc<Site>, address: String, depth: Depth, asked: Vec<
     Ok(response)
 }
 
-/// Returns whether clients see an entry. Links are hidden, because WebDAV has none.
-fn is_listed(entry: &Entry) -> bool {
-    paths::is_shown(entry) && entry.kind() != EntryKind::Link
+/// Returns whether clients see an entry of a folder. WebDAV has no links: what is behind those of containers stands in their
+/// place, and others are hidden. Folders behind a second link are hidden as well, so that every walk ends.
+fn is_listed(folder_is_by_link: bool, entry: &Entry, was_link: bool) -> bool {
+    let is_circle = folder_is_by_link && was_link && entry.is_folder();
+    paths::is_shown(entry) && entry.kind() != EntryKind::Link && !is_circle
 }
 
 /// An answer that is under way.
@@ -133,6 +135,8 @@ struct Rest {
     depth: Depth,
     /// The entry that was asked for, until it is written.
     entry: Option<Entry>,
+    /// Whether its path goes through a link.
+    is_by_link: bool,
     /// The entries that are left of its listing.
     entries: Option<Entries>,
 }
@@ -151,12 +155,14 @@ impl Rest {
             if xml.len() >= body::PIECE_BYTES {
                 break;
             }
-            match self.entries.as_mut().and_then(Iterator::next) {
+            let listed = self.entries.as_mut().and_then(Iterator::next);
+            let was_link = matches!(&listed, Some(Ok(entry)) if entry.kind() == EntryKind::Link);
+            match listed.map(|entry| entry.and_then(Entry::or_behind)) {
                 None => {
                     xml.push_str(multistatus::END);
                     return Ok((xml.into_bytes(), None));
                 }
-                Some(Ok(entry)) if is_listed(&entry) => {
+                Some(Ok(entry)) if is_listed(self.is_by_link, &entry, was_link) => {
                     let before = xml.len();
                     // The entry has changed or gone since it was listed.
                     if self.writer.write(&mut xml, &entry).is_err() {

@@ -180,7 +180,7 @@ impl Idv {
             return Ok(loaded);
         }
         let Some(found) = self.file.column(&*reader.source, column).map_err(part_fault)? else {
-            return Err(refused(format!("there is no column {column}")));
+            return Err(Fault::refused(format!("there is no column {column}")));
         };
         let texts = found.name.len() + found.codec.name.len() + found.codec.parameters.len();
         let loaded = Loaded::new(found, &self.file);
@@ -219,7 +219,7 @@ impl Idv {
     /// Returns a file of values.
     fn values(&self, reader: &ReadContext, node: Node, show: Show) -> Result<ValueFile, Fault> {
         let loaded = self.column(reader, node.column)?;
-        let Some(values) = loaded.values() else { return Err(refused("its column has no values".into())) };
+        let Some(values) = loaded.values() else { return Err(Fault::refused("its column has no values")) };
         Shown::open(values, show, reader)
     }
 
@@ -229,7 +229,9 @@ impl Idv {
         let at = column.record_at(node.item);
         let of_block = |error| Fault { block: Some(node.item as u32), offset: at, error: Arc::new(error) };
         let records = column.records(&*reader.source, node.item, 1).map_err(|error| of_block(error.into()))?;
-        let Some(record) = records.first() else { return Err(refused(format!("there is no block {}", node.item))) };
+        let Some(record) = records.first() else {
+            return Err(Fault::refused(format!("there is no block {}", node.item)));
+        };
         let block = record.block(self.file.tail, column.compression);
         let block = block.map_err(|reason| of_block(BlockError::Refused(reason)))?;
         Ok(Raw::view(node.column, node.item, block))
@@ -239,7 +241,7 @@ impl Idv {
     fn entry(&self, reader: &ReadContext, node: Node) -> Result<ValueFile, Fault> {
         let loaded = self.metadata(reader, node.column)?;
         let Some(entry) = loaded.entry(node.item) else {
-            return Err(refused(format!("there is no metadata {}", node.item)));
+            return Err(Fault::refused(format!("there is no metadata {}", node.item)));
         };
         let show = match entry.shape {
             Shape::Stored => {
@@ -253,7 +255,7 @@ impl Idv {
             Shape::Array => Show::Values,
             Shape::Text => Show::Lines,
         };
-        let Some(values) = &entry.values else { return Err(refused("this metadata has no value".into())) };
+        let Some(values) = &entry.values else { return Err(Fault::refused("this metadata has no value")) };
         Shown::open(values, show, reader)
     }
 }
@@ -484,13 +486,9 @@ impl Container for Idv {
     }
 }
 
-fn refused(reason: String) -> Fault {
-    Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason)) }
-}
-
 fn part_fault(error: PartError) -> Fault {
     match error {
-        PartError::Damaged(reason) => refused(reason),
+        PartError::Damaged(reason) => Fault::refused(reason),
         PartError::Source(error) => error.into(),
     }
 }

@@ -14,9 +14,48 @@ pub fn relative(folder: &str, target: &str) -> String {
     if text.is_empty() { ".".into() } else { text.join("/") }
 }
 
+/// Longest text of a link in bytes (`PATH_MAX` without the NUL).
+const LONGEST: usize = 4095;
+
+/// Returns whether a link at a path below the root of its container may have this text: relative, of a length that a link
+/// can have, and never above the folder that the container is in.
+pub(crate) fn is_allowed(link: &str, target: &str) -> bool {
+    if target.is_empty() || target.len() > LONGEST || target.starts_with('/') || target.contains('\0') {
+        return false;
+    }
+    // The root of the container is one level below its folder.
+    let mut level = link.split('/').filter(|part| !part.is_empty()).count();
+    target.split('/').all(|part| {
+        match part {
+            ".." if level == 0 => return false,
+            ".." => level -= 1,
+            "" | "." => {}
+            _ => level += 1,
+        }
+        true
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_link_leads_above_the_folder_of_its_container() {
+        for (link, target, expected) in [
+            ("l", "x.npy", true),
+            ("l", "../other.h5/x.npy", true),
+            ("l", "../..", false),
+            ("a/l", "../../other.h5", true),
+            ("a/l", "b/../../../../etc", false),
+            ("l", "/etc/passwd", false),
+            ("l", "", false),
+            ("l", "a\0b", false),
+        ] {
+            assert_eq!(is_allowed(link, target), expected, "{link} {target}");
+        }
+        assert!(!is_allowed("l", &"x".repeat(4096)));
+    }
 
     #[test]
     fn links_are_relative_as_python_has_them() {

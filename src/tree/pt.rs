@@ -231,7 +231,7 @@ struct Lost(String);
 
 impl Rendered for Lost {
     fn fill(&self, _: &ReadContext, _: Range<u64>, _: &mut [u8]) -> Result<(), Fault> {
-        Err(Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(self.0.clone())) })
+        Err(Fault::refused(self.0.clone()))
     }
 }
 

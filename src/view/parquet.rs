@@ -187,7 +187,7 @@ impl Parquet {
         let last = rows - groups.saturating_sub(1) * group_rows;
         let mut laid = Vec::with_capacity(columns.len());
         for column in columns {
-            let too_long = || refused(format!("column {}: a page would have more than 2^31 bytes", column.name));
+            let too_long = || Fault::refused(format!("column {}: a page would have more than 2^31 bytes", column.name));
             let (header, dictionary) = column.dictionary();
             let dictionary = (header.len() + dictionary.len()) as u32;
             let pages = if column.is_sized_by_rows() {
@@ -239,7 +239,7 @@ impl Parquet {
 
     /// Computes the places of the groups and the footer.
     fn place(&mut self) -> Result<(), Fault> {
-        let too_large = || refused("it would have more than 2^63 bytes".into());
+        let too_large = || Fault::refused("it would have more than 2^63 bytes");
         let chunks = self.columns.len() as u64;
         if self.groups > 0 && self.group_size(0) >= chunks * LARGE {
             self.align()?;
@@ -266,7 +266,7 @@ impl Parquet {
         let mut size = 0;
         self.write_footer(|bytes| size += bytes.len() as u64);
         if size > LONGEST {
-            return Err(refused(format!("its footer would have {size} bytes")));
+            return Err(Fault::refused(format!("its footer would have {size} bytes")));
         }
         // The footer's length and the second magic follow.
         self.footer.end = self.footer.start + size + 8;
@@ -282,8 +282,9 @@ impl Parquet {
         for laid in &mut self.columns {
             let Laid { column, dictionary, pages } = laid;
             let align = |page: &Page, group| {
-                page.aligned(column, rows_of(group), u64::from(*dictionary))
-                    .ok_or_else(|| refused(format!("column {}: a page would have more than 2^31 bytes", column.name)))
+                page.aligned(column, rows_of(group), u64::from(*dictionary)).ok_or_else(|| {
+                    Fault::refused(format!("column {}: a page would have more than 2^31 bytes", column.name))
+                })
             };
             *pages = match pages {
                 Pages::Alike(full, end) => Pages::Alike(align(full, 0)?, align(end, last)?),
@@ -527,10 +528,6 @@ impl Parquet {
         }
         Ok(())
     }
-}
-
-fn refused(reason: String) -> Fault {
-    Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason)) }
 }
 
 /// Returns the size of texts. If damage makes it unknown, the page has no room for texts, and reading that page reports

@@ -47,6 +47,8 @@ pub struct Entry {
     handle: Arc<Handle>,
     attr: Attr,
     path: PathBuf,
+    /// Whether the path goes through a link of a container.
+    is_by_link: bool,
 }
 
 impl std::fmt::Debug for Entry {
@@ -63,7 +65,7 @@ impl Entry {
     /// Returns the top of a filesystem.
     pub(crate) fn root(vfs: Arc<Vfs>) -> Result<Self, Error> {
         let attr = vfs.attr(ROOT)?;
-        Ok(Self { handle: Arc::new(Handle { vfs, ino: ROOT }), attr, path: PathBuf::new() })
+        Ok(Self { handle: Arc::new(Handle { vfs, ino: ROOT }), attr, path: PathBuf::new(), is_by_link: false })
     }
 
     /// Returns the top of the volume.
@@ -102,6 +104,24 @@ impl Entry {
     /// Returns the path below the top of the volume; empty for the top itself.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns whether its path goes through a link of a container. Who walks through everything and follows links as
+    /// well stops at folders behind a second one: links may lead in circles.
+    pub(crate) fn is_by_link(&self) -> bool {
+        self.is_by_link
+    }
+
+    /// Returns it by the path of a link that leads to it.
+    pub(super) fn found_by_link(self, path: &Path) -> Self {
+        Self { path: path.to_owned(), is_by_link: true, ..self }
+    }
+
+    /// Returns the path at which it stands, without links of containers on the way.
+    pub(super) fn standing(&self) -> PathBuf {
+        let (file, inside) = self.place();
+        let above = if self.vfs().is_one_container() { PathBuf::new() } else { file };
+        if inside.is_empty() { above } else { above.join(inside) }
     }
 
     /// Returns the name; empty for the top.
@@ -146,30 +166,6 @@ impl Entry {
         base + Duration::from_nanos(nanos.into())
     }
 
-    /// Returns the entry at a path below this folder, including hidden ones (`.raw` in Shard files, `.file`).
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotFound`] if it does not exist, [`ErrorKind::InvalidInput`] for a path that is absolute or has
-    /// `..`, and those of opening a container on the way.
-    pub fn get(&self, path: impl AsRef<Path>) -> Result<Self, Error> {
-        let mut at = self.clone();
-        for component in path.as_ref().components() {
-            match component {
-                Component::CurDir => {}
-                Component::Normal(name) => {
-                    at = at.child(name)?.ok_or_else(|| {
-                        Error::new(ErrorKind::NotFound, format!("{}: no such entry", at.path.join(name).display()))
-                    })?;
-                }
-                Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
-                    let reason = format!("{}: not a path below a folder", path.as_ref().display());
-                    return Err(Error::new(ErrorKind::InvalidInput, reason));
-                }
-            }
-        }
-        at.entered()
-    }
-
     /// Returns the container's folder, if this folder is a container that is recognised only when it is entered, and
     /// otherwise this entry.
     pub(crate) fn entered(self) -> Result<Self, Error> {
@@ -177,15 +173,18 @@ impl Entry {
             return Ok(self);
         }
         let entered = Handle::enter(&self.handle.vfs, self.handle.ino)?;
-        let path = self.path.clone();
-        Ok(entered.map_or(self, |(handle, attr)| Self { handle: Arc::new(handle), attr, path }))
+        Ok(match entered {
+            Some((handle, attr)) => Self { handle: Arc::new(handle), attr, ..self },
+            None => self,
+        })
     }
 
     /// Returns the entry of a name in this folder; `None` if there is none.
     pub(crate) fn child(&self, name: &OsStr) -> Result<Option<Self>, Error> {
         let found = Handle::look_up(&self.handle.vfs, self.handle.ino, name)?;
         let path = || self.path.join(name);
-        Ok(found.map(|(handle, attr)| Self { handle: Arc::new(handle), attr, path: path() }))
+        let is_by_link = self.is_by_link;
+        Ok(found.map(|(handle, attr)| Self { handle: Arc::new(handle), attr, path: path(), is_by_link }))
     }
 
     /// Returns listed entries from a position on (0 at first), at most `most`, with the attributes that are known
@@ -612,7 +611,7 @@ impl Listed {
     pub(crate) fn entry(self) -> Result<Entry, Error> {
         let Self { handle, path, attr, .. } = self;
         let attr = attr.map_or_else(|| handle.vfs.attr(handle.ino), Ok)?;
-        Ok(Entry { handle: Arc::new(handle), attr, path })
+        Ok(Entry { handle: Arc::new(handle), attr, path, is_by_link: false })
     }
 
     /// Returns the description of the stored item that it shows.

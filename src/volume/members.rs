@@ -1,12 +1,7 @@
 //! What a group of a container holds: groups and arrays by their stored names, where a folder has files. The files that
 //! show one object, such as `x.npy`, `x.jsonl`, `x/` and `x.attrs.json`, are one member.
 
-use std::{
-    collections::HashSet,
-    ffi::OsStr,
-    ops::ControlFlow,
-    path::{Component, Path},
-};
+use std::{collections::HashSet, ffi::OsStr, ops::ControlFlow};
 
 use super::{Entry, EntryKind, Error, ErrorKind};
 use crate::{
@@ -14,9 +9,6 @@ use crate::{
     vfs::FileKind,
     view::attributes::key,
 };
-
-/// Most links that are followed one after the other.
-const LINKS: usize = 16;
 
 /// Suffixes of the files that show an array, in the order in which they count.
 const SUFFIXES: [(&str, MemberKind); 4] = [
@@ -144,31 +136,6 @@ impl Entry {
             }
         }
         Ok(None)
-    }
-
-    /// Returns what a link in a container leads to, through up to 16 others; what is no link is returned as it is.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotFound`] if it leads nowhere, and those of [`Self::get`].
-    pub fn followed(&self) -> Result<Self, Error> {
-        let mut at = self.clone();
-        for _ in 0..LINKS {
-            if at.kind() != EntryKind::Link {
-                return Ok(at);
-            }
-            let mut path = at.path().parent().unwrap_or(Path::new("")).to_path_buf();
-            for part in at.link_target()?.components() {
-                match part {
-                    Component::ParentDir => {
-                        path.pop();
-                    }
-                    Component::Normal(name) => path.push(name),
-                    _ => {}
-                }
-            }
-            at = self.top()?.get(&path)?;
-        }
-        Err(Error::new(ErrorKind::NotFound, format!("{}: too many links lead to others", self.path().display())))
     }
 
     /// Returns the names in the folder that may be those of members.

@@ -45,7 +45,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut entry = site.volume.root()?;
     for name in &inside {
         let missing = || anyhow!("{}: no '{}' there", arguments.path.display(), name.display());
-        entry = entry.child(name)?.ok_or_else(missing)?;
+        entry = entry.child(name)?.ok_or_else(missing)?.or_behind()?;
     }
     let path = encode(&inside.iter().collect::<PathBuf>());
     let page = if entry.is_folder() { format!("files/{path}") } else { format!("-/view/{path}") };

@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow, bail};
 use crate::{
     tree,
     vfs::{self, FileKind, Vfs},
-    volume::Entry,
+    volume::{Entry, EntryKind},
 };
 
 /// The result of following a path.
@@ -45,19 +45,37 @@ impl Place {
             // An ordinary file: open its folder, which shows it as itself.
             Err(error) => {
                 let Some((folder, name)) = host.parent().zip(host.file_name()) else { return Err(error.into()) };
-                (Vfs::open(folder, options)?, vec![name.to_owned()])
+                (Vfs::open(folder, options.clone())?, vec![name.to_owned()])
             }
         };
-        Self::walk(path, vfs, &names, kept)
+        let beside = || {
+            let folder = Vfs::open(host.parent()?, options.clone()).ok()?;
+            Some((folder, host.file_name().map(OsString::from).into_iter().chain(names.iter().cloned()).collect()))
+        };
+        Self::walk(path, vfs, &names, kept, &beside)
     }
 
-    /// Walks down from the root.
-    fn walk(path: &Path, vfs: Vfs, names: &[OsString], kept: PathBuf) -> anyhow::Result<Self> {
+    /// Walks down from the root. A link that leads out of a container is followed in what `beside` returns: a filesystem
+    /// with the container's folder, and the names to walk down there.
+    fn walk(
+        path: &Path,
+        vfs: Vfs,
+        names: &[OsString],
+        kept: PathBuf,
+        beside: &dyn Fn() -> Option<(Vfs, Vec<OsString>)>,
+    ) -> anyhow::Result<Self> {
         let mut entry = Entry::root(Arc::new(vfs))?;
         for name in names {
             entry = entry.child(name)?.ok_or_else(|| {
                 anyhow!("{}: no '{}' there; `shardfs ls` shows what is", path.display(), name.display())
             })?;
+            entry = entry.or_behind()?;
+            if entry.kind() == EntryKind::Link
+                && entry.volume().is_one_container()
+                && let Some((vfs, names)) = beside()
+            {
+                return Self::walk(path, vfs, &names, kept, &|| None);
+            }
         }
         Ok(Self { entry: entry.entered()?, kept })
     }
@@ -70,16 +88,23 @@ impl Place {
         let name = last.iter().map(|(_, name)| name.clone());
         let kept = name.chain(inside.iter().cloned()).collect();
         match Vfs::open(host, options.clone()) {
-            Ok(vfs) => Self::walk(path, vfs, &inside, kept),
+            Ok(vfs) => {
+                let beside = || {
+                    let (folder, name) = last.as_ref()?;
+                    let folder = Vfs::open(folder, options.clone()).ok()?;
+                    Some((folder, std::iter::once(name).chain(&inside).cloned().collect()))
+                };
+                Self::walk(path, vfs, &inside, kept, &beside)
+            }
             Err(error) if inside.is_empty() && is_missing(&error) => match container_above(host, &options) {
-                Some((vfs, inside, kept)) => Self::walk(path, vfs, &inside, kept),
+                Some((vfs, inside, kept)) => Self::walk(path, vfs, &inside, kept, &|| None),
                 None => Err(error.into()),
             },
             Err(error) if !inside.is_empty() || error.errno() != libc::EINVAL => Err(error.into()),
             // An ordinary object: open its folder, which shows it as itself.
             Err(error) => {
                 let Some((folder, name)) = last else { return Err(error.into()) };
-                Self::walk(path, Vfs::open(&folder, options)?, &[name], kept)
+                Self::walk(path, Vfs::open(&folder, options)?, &[name], kept, &|| None)
             }
         }
     }

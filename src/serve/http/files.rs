@@ -112,6 +112,7 @@ fn look_up(site: &Site, address: &str, head: &Parts) -> Result<Found, Refusal> {
     let entry = paths::find(&site.volume, address)?;
     match entry.kind() {
         EntryKind::Folder => return Ok(Found::Folder(entry)),
+        EntryKind::Link if entry.format()?.is_some() => return Err(Refusal::dangling()),
         EntryKind::Link => return Err(Refusal::link()),
         EntryKind::File => {}
     }

@@ -30,6 +30,11 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "nothing of this name is here")
     }
 
+    /// Returns the refusal of a link of a container that leads nowhere.
+    pub(in crate::serve) fn dangling() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "a link that leads nowhere")
+    }
+
     /// Returns the refusal of a link that is not followed.
     pub(in crate::serve) fn link() -> Self {
         Self::new(

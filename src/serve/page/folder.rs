@@ -209,14 +209,17 @@ fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>
         (FileKind::File, _) if row.info.dtype.is_some() => "array",
         (FileKind::File, _) => super::document::kind(Path::new(&row.name)).name(),
     };
+    // Links of containers are followed, those of SOURCE are not.
+    let is_followed = row.kind == FileKind::Link && folder.is_inside();
     html.raw("<tr><td class=\"name\">").icon(icon);
     match row.kind {
         FileKind::Folder => html.raw("<a href=\"/files/").path(&path).raw("/\">"),
         FileKind::File => html.link("/-/view/", &path),
+        FileKind::Link if is_followed => html.link("/files/", &path),
         FileKind::Link => html.raw("<span class=\"dead\">"),
     };
     html.name(&row.name.to_string_lossy());
-    html.raw(if row.kind == FileKind::Link { "</span>" } else { "</a>" });
+    html.raw(if row.kind == FileKind::Link && !is_followed { "</span>" } else { "</a>" });
     if let Some(reason) = damage {
         html.raw(" <span class=\"badge bad\" title=\"").text(reason).raw("\">damaged</span>");
     }
@@ -231,7 +234,7 @@ fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>
             html.raw(" <span class=\"badge\" title=\"The container does not record dtype or shape\">guess</span>");
         }
     } else if row.kind == FileKind::Link {
-        html.raw("a link, not followed");
+        html.raw(if is_followed { "a link" } else { "a link, not followed" });
     }
     html.raw("</td><td class=\"num\">");
     if let Some(size) = row.size {

@@ -89,7 +89,7 @@ pub(super) struct Failing(pub(super) Arc<str>);
 
 impl Rendered for Failing {
     fn fill(&self, _: &ReadContext, _: Range<u64>, _: &mut [u8]) -> Result<(), Fault> {
-        Err(Fault::refused(&self.0))
+        Err(Fault::refused(&*self.0))
     }
 }
 

@@ -13,6 +13,6 @@ pub(super) struct Refused(pub(super) Box<str>);
 
 impl Rendered for Refused {
     fn fill(&self, _: &ReadContext, _: Range<u64>, _: &mut [u8]) -> Result<(), Fault> {
-        Err(Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(self.0.to_string())) })
+        Err(Fault::refused(&*self.0))
     }
 }

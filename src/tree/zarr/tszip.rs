@@ -282,10 +282,6 @@ fn integer(bytes: &[u8], dtype: DType) -> i128 {
     }
 }
 
-fn refused(reason: impl Into<String>) -> Fault {
-    Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason.into())) }
-}
-
 /// Converts stored elements to shown ones.
 type Make<'a> = dyn FnMut(&[u8], &mut [u8]) -> Result<(), Fault> + 'a;
 
@@ -313,7 +309,7 @@ impl Computed {
                 let bytes = value.to_le_bytes();
                 let bytes = &bytes[..out.len()];
                 if integer(bytes, *to) != value {
-                    return Err(refused(format!("{value} is no {to}")));
+                    return Err(Fault::refused(format!("{value} is no {to}")));
                 }
                 out.copy_from_slice(bytes);
                 Ok(())
@@ -325,8 +321,8 @@ impl Computed {
                     let place = integer(bytes, *from);
                     let at = usize::try_from(place).ok().and_then(|place| place.checked_mul(8));
                     let found = at.and_then(|at| coordinates.get(at..)?.get(..8));
-                    let found =
-                        found.ok_or_else(|| refused(format!("coordinate {place} of {}", coordinates.len() / 8)))?;
+                    let found = found
+                        .ok_or_else(|| Fault::refused(format!("coordinate {place} of {}", coordinates.len() / 8)))?;
                     out.copy_from_slice(found);
                     Ok(())
                 })

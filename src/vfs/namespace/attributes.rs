@@ -160,7 +160,7 @@ impl Vfs {
             }
             Some(NodeKind::File) => (FileKind::File, opened.view(child, wait).map_err(fault)?.size(), 1),
             Some(NodeKind::Link) => {
-                let target = opened.tree.link_target(opened.reader(wait), child).map_err(fault)?;
+                let target = opened.link_target(child, wait).map_err(fault)?;
                 (FileKind::Link, target.map_or(0, |target| target.len() as u64), 1)
             }
             None => return Err(Error::stale(id.shown())),

@@ -9,7 +9,7 @@ use crate::{
     cache::{LateFailures, Reservation},
     source::Wait,
     store::{Version, Watch},
-    tree::{Container, NO_NODE, NodeId, NodeKind, OpenPart, ROOT},
+    tree::{Container, NO_NODE, NodeId, NodeKind, OpenPart, ROOT, links},
     view::{Fault, ReadContext, View},
 };
 
@@ -119,6 +119,21 @@ impl Opened {
     /// As [`Container::path`].
     pub(in crate::vfs) fn path(&self, node: NodeId, wait: Wait) -> Result<String, Fault> {
         if node == OWN_FILE_NODE { Ok(OWN_FILE.into()) } else { self.tree.path(self.reader(wait), node) }
+    }
+
+    /// Returns the text of a link, as [`Container::link_target`] does. Texts that lead above the container's folder are
+    /// refused.
+    pub(in crate::vfs) fn link_target(&self, link: NodeId, wait: Wait) -> Result<Option<String>, Fault> {
+        if link == OWN_FILE_NODE {
+            return Ok(None);
+        }
+        let target = self.tree.link_target(self.reader(wait), link)?;
+        match &target {
+            Some(target) if !links::is_allowed(&self.path(link, wait)?, target) => {
+                Err(Fault::refused("the link leads out of the container's folder"))
+            }
+            _ => Ok(target),
+        }
     }
 
     /// Returns a node's path for a message. If it cannot be told, it is that of the nearest folder whose path can.
