@@ -111,7 +111,7 @@ impl RowFiles {
         let data = self.view(reader, Form::Joined)?;
         let width = shape.iter().fold(element.size(), |size, axis| size.saturating_mul(*axis));
         let Some(count) = data.size().checked_div(width).filter(|count| count * width == data.size()) else {
-            return Err(Fault::refused(&format!("{} bytes are no whole number of elements of {width}", data.size())));
+            return Err(Fault::refused(format!("{} bytes are no whole number of elements of {width}", data.size())));
         };
         Ok(Array::new(element, [&[count], shape].concat(), data))
     }
@@ -167,7 +167,7 @@ impl Shown {
         let made = describe::kept(reader, document, |memory| {
             let count = rows.count();
             if count > limits::TEXT_ROWS {
-                return Err(Fault::refused(&format!("{count} rows, the most is {}", limits::TEXT_ROWS)));
+                return Err(Fault::refused(format!("{count} rows, the most is {}", limits::TEXT_ROWS)));
             }
             let mut index = Vec::new();
             let (mut row, mut end, mut noted) = (0u64, 0u64, None::<(u64, u64)>);
@@ -187,7 +187,7 @@ impl Shown {
             })?;
             note(row, end)?;
             if row != count {
-                return Err(Fault::refused(&format!("{row} rows, where {count} are stated")));
+                return Err(Fault::refused(format!("{row} rows, where {count} are stated")));
             }
             Ok(Buffer::from(index))
         });
@@ -311,10 +311,7 @@ impl Rendered for Offsets {
         let mut write = |row: u64, end: u64| -> Result<(), Fault> {
             if wanted.contains(&row) {
                 if !end.is_multiple_of(self.unit) {
-                    return Err(Fault::refused(&format!(
-                        "a row of no whole number of elements of {} bytes",
-                        self.unit
-                    )));
+                    return Err(Fault::refused(format!("a row of no whole number of elements of {} bytes", self.unit)));
                 }
                 let bytes = (end / self.unit).to_le_bytes();
                 let first = (row * 8).max(part.start);

@@ -147,7 +147,7 @@ impl Pictures {
             });
             Ok(())
         })?;
-        found.ok_or_else(|| Fault::refused(&format!("the picture of row {row} is missing")))
+        found.ok_or_else(|| Fault::refused(format!("the picture of row {row} is missing")))
     }
 
     /// Returns the number of pictures, their width, height and channels if all have the same, and their codecs.
@@ -263,13 +263,13 @@ impl Stack {
         let codec = match picture.kind {
             Kind::Jpeg => Codec::Jpeg(width, height, channels),
             Kind::Png => Codec::Png(width, height, channels),
-            Kind::Missing => return Err(Fault::refused(&format!("the picture of row {row} is missing"))),
+            Kind::Missing => return Err(Fault::refused(format!("the picture of row {row} is missing"))),
             // Reading the page gives the reason.
             Kind::Lost => {
                 self.pictures.bytes(reader, frame)?;
-                return Err(Fault::refused(&format!("the picture of row {row} was damaged")));
+                return Err(Fault::refused(format!("the picture of row {row} was damaged")));
             }
-            Kind::Opaque => return Err(Fault::refused(&format!("the picture of row {row} is neither JPEG nor PNG"))),
+            Kind::Opaque => return Err(Fault::refused(format!("the picture of row {row} is neither JPEG nor PNG"))),
         };
         if [u64::from(height), width.into(), channels.into()] != self.shape {
             let [h, w, c] = self.shape;

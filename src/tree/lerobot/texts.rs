@@ -68,7 +68,7 @@ fn make(
             let text = match (values.slots.len(), values.page.slot(slot)) {
                 (1, Slot::Value) => Some(values.page.bytes(slot)),
                 (1, Slot::Null) => None,
-                _ => return Err(Fault::refused(&format!("row {row} has not one text"))),
+                _ => return Err(Fault::refused(format!("row {row} has not one text"))),
             };
             let length = text.map_or(0, <[u8]>::len);
             // A vector grows to twice its size, and an escape takes six bytes.

@@ -201,7 +201,7 @@ impl Shots {
 
     /// Returns the frame that a step shows.
     fn frame(&self, reader: &ReadContext, step: u64) -> Result<u64, Fault> {
-        let refused = |reason: &str| Fault::refused(&format!("{}: {reason}", self.path));
+        let refused = |reason: &str| Fault::refused(format!("{}: {reason}", self.path));
         if let Some(reason) = &self.refused {
             return Err(refused(reason));
         }

@@ -291,7 +291,7 @@ impl Core {
         match state {
             DAMAGED => match self.find(reader, folder, row) {
                 Err(fault) => fault,
-                Ok(_) => Fault::refused(&format!("message {row} could not be read")),
+                Ok(_) => Fault::refused(format!("message {row} could not be read")),
             },
             _ => match self.find(reader, folder, row) {
                 Ok((chunk, placed)) => {

@@ -109,7 +109,7 @@ impl Core {
         let kind = kind.ok_or_else(|| Fault::refused("there are no pictures"))?;
         match self.picture_in(reader, folder, kind, row)? {
             Some(Ok(picture)) => Ok(picture.view),
-            Some(Err(reason)) => Err(Fault::refused(&format!("message {row} is no picture: {reason}"))),
+            Some(Err(reason)) => Err(Fault::refused(format!("message {row} is no picture: {reason}"))),
             None => Err(self.why(reader, folder, row, super::batch::UNDECODED)),
         }
     }

@@ -118,7 +118,7 @@ impl Found<'_> {
             .collect();
         let needed = |name: &str| {
             let leaf = columns.file().leaf(name, is_integer);
-            leaf.ok_or_else(|| Fault::refused(&format!("it has no column {name} of integers")))
+            leaf.ok_or_else(|| Fault::refused(format!("it has no column {name} of integers")))
         };
         let indices = self.numbers(&columns, reader, needed("episode_index")?)?;
         let lengths = self.numbers(&columns, reader, needed("length")?)?;
