@@ -16,7 +16,7 @@ use super::{
     totals::Totals,
 };
 use crate::{
-    cache::{BlockError, Buffer},
+    cache::Buffer,
     format::{
         DType, FormatError,
         pt::{Checkpoint, Object, Pickled, Tensor, Value},

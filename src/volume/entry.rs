@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     ffi::{OsStr, OsString},
     ops::{ControlFlow, Range},
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
 };

@@ -1,11 +1,8 @@
 //! Files that cannot be shown.
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
-use crate::{
-    cache::BlockError,
-    view::{Fault, ReadContext, Rendered},
-};
+use crate::view::{Fault, ReadContext, Rendered};
 
 /// Bytes that fail with a reason when they are read.
 #[derive(Debug)]
