@@ -11,10 +11,10 @@ mod confine;
 mod h264;
 mod pixels;
 
-use std::{ffi::OsStr, io, process::ExitCode};
+use std::{ffi::OsStr, io, panic::PanicHookInfo, process::ExitCode};
 
-use super::protocol::{Kind, Message, PAYLOAD, REASON};
-use pixels::Planes;
+use super::protocol::{ENDED, Kind, Message, PAYLOAD, REASON};
+use pixels::{Converter, Planes};
 
 /// Why a decoder returns no frame.
 type Refused = String;
@@ -59,8 +59,9 @@ impl Maker {
 pub(super) fn run(codec: &OsStr) -> ExitCode {
     // The signal comes when the thread that started this process ends: its owner.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    std::panic::set_hook(Box::new(report_panic));
     let loaded = Maker::load(codec);
-    let confined = confine::confine(Memory.size());
+    let confined = confine::confine(Memory::size());
     let (mut input, mut output) = (Socket, Socket);
     let maker = match (loaded, confined) {
         (Ok(maker), Ok(())) => maker,
@@ -76,6 +77,22 @@ pub(super) fn run(codec: &OsStr) -> ExitCode {
     }
 }
 
+/// Sends the owner the reason of a panic, and ends this process: decoders have functions that cannot unwind. Damaged
+/// videos make the AV1 decoder panic. The usual report of a panic needs system calls that are not allowed.
+fn report_panic(panic: &PanicHookInfo<'_>) {
+    let place = panic.location().map_or_else(String::new, |location| {
+        // The last parts of the path: the version of the crate, and the file in it.
+        let parts: Vec<_> = location.file().rsplit('/').take(3).collect();
+        let path: Vec<_> = parts.into_iter().rev().collect();
+        format!("{}:{}", path.join("/"), location.line())
+    });
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(|text| &**text));
+    let message = failure(&format!("the decoder's process ended at {place}: {}", text.unwrap_or_default()));
+    let _ = Message { second: ENDED, ..message }.send(&mut Socket);
+    std::process::exit(1);
+}
+
 fn failure(reason: &str) -> Message {
     Message::new(Kind::Failed, 0, 0).with(reason.bytes().take(REASON as usize).collect())
 }
@@ -84,6 +101,7 @@ fn failure(reason: &str) -> Message {
 fn serve(maker: &Maker, input: &mut Socket, output: &mut Socket) -> io::Result<()> {
     Message::new(Kind::Ready, 0, 0).send(output)?;
     let (mut decoder, mut size): (Option<Box<dyn Decoder + '_>>, _) = (None, (0, 0));
+    let mut memory = Memory::default();
     loop {
         let Message { kind, first, second, payload } = Message::receive(input, PAYLOAD)?;
         let mut show = |number: u32, planes: &Planes<'_>| {
@@ -91,7 +109,7 @@ fn serve(maker: &Maker, input: &mut Socket, output: &mut Socket) -> io::Result<(
                 let ((width, height), (w, h)) = (planes.size(), size);
                 return Err(format!("a frame of {width} × {height} in a video of {w} × {h}"));
             }
-            Memory.write(planes).map_err(|error| error.to_string())?;
+            memory.write(planes).map_err(|error| error.to_string())?;
             Message::new(Kind::Frame, number, 0).send(output).map_err(|error| error.to_string())?;
             match Message::receive(input, 0) {
                 Ok(Message { kind: Kind::Taken, .. }) => Ok(()),
@@ -139,18 +157,20 @@ impl io::Write for Socket {
 }
 
 /// The shared memory.
-struct Memory;
+#[derive(Default)]
+struct Memory {
+    converter: Converter,
+}
 
 impl Memory {
     /// Returns its size in bytes; 0 if that cannot be found.
-    fn size(&self) -> u64 {
+    fn size() -> u64 {
         rustix::fs::fstat(rustix::stdio::stdout()).map_or(0, |stat| stat.st_size.cast_unsigned())
     }
 
     /// Writes a frame as red, green and blue.
-    fn write(&self, planes: &Planes<'_>) -> io::Result<()> {
-        let rgb = planes.to_rgb()?;
-        let (mut rest, mut at) = (&rgb[..], 0);
+    fn write(&mut self, planes: &Planes<'_>) -> io::Result<()> {
+        let (mut rest, mut at) = (self.converter.convert(planes)?, 0);
         while !rest.is_empty() {
             let written = rustix::io::pwrite(rustix::stdio::stdout(), rest, at)?;
             rest = rest.get(written.max(1)..).unwrap_or_default();

@@ -15,7 +15,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use super::{
     argument, program,
-    protocol::{Kind, Message, REASON},
+    protocol::{ENDED, Kind, Message, REASON},
 };
 use crate::format::mp4::{Track, VideoCodec};
 
@@ -133,8 +133,9 @@ impl Process {
 
     fn receive(&mut self) -> Result<Message, Failure> {
         match Message::receive(&mut self.socket, REASON) {
-            Ok(Message { kind: Kind::Failed, payload, .. }) => {
-                Err(Failure::Refused(String::from_utf8_lossy(&payload).into_owned()))
+            Ok(Message { kind: Kind::Failed, second, payload, .. }) => {
+                let reason = String::from_utf8_lossy(&payload).into_owned();
+                Err(if second == ENDED { self.lost(&reason) } else { Failure::Refused(reason) })
             }
             Ok(message) => Ok(message),
             Err(error) => Err(self.broken(&error)),

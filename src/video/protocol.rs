@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Frame = 6,
     /// The last message is done.
     Done = 7,
-    /// It failed. The payload is the reason.
+    /// It failed. The payload is the reason. The second number is [`ENDED`] if the process ends.
     Failed = 8,
 }
 
@@ -35,6 +35,8 @@ impl Kind {
 
 /// Longest payload in bytes: a sample. A frame of 8K in the best quality takes a quarter of that.
 pub(super) const PAYLOAD: u32 = 64 << 20;
+/// The second number of a failure after which the process ends.
+pub(super) const ENDED: u32 = 1;
 /// Longest reason of a failure in bytes.
 pub(super) const REASON: u32 = 256;
 

@@ -58,35 +58,93 @@ impl Planes<'_> {
     pub(super) fn size(&self) -> (u32, u32) {
         (self.width, self.height)
     }
+}
 
-    /// Returns the pixels in rows from the top. A pixel takes the chroma of its block.
-    pub(super) fn to_rgb(&self) -> io::Result<Vec<u8>> {
-        let (width, height) = (self.width as usize, self.height as usize);
-        let factors = Factors::new(self.matrix, self.is_full_range);
-        let mut rgb = crate::source::zeros(width * height * 3)?;
-        let short = || io::Error::from(io::ErrorKind::UnexpectedEof);
-        for (y, row) in rgb.chunks_exact_mut((width * 3).max(1)).enumerate() {
-            let luma = self.luma.get(y * self.luma_stride..).and_then(|rest| rest.get(..width)).ok_or_else(short)?;
-            let chroma = |plane: usize| {
-                let rest = self.chroma.get(plane)?.get(y / 2 * self.chroma_stride..)?;
-                rest.get(..width.div_ceil(2))
-            };
-            let (blue, red) = chroma(0).zip(chroma(1)).ok_or_else(short)?;
-            let blocks = luma.chunks(2).zip(row.chunks_mut(6)).zip(blue.iter().zip(red));
-            for ((luma, pixels), (&blue, &red)) in blocks {
-                let (blue, red) = (i32::from(blue) - 128, i32::from(red) - 128);
-                let to_red = factors.red_of_red * red + HALF;
-                let to_green = HALF - factors.green_of_blue * blue - factors.green_of_red * red;
-                let to_blue = factors.blue_of_blue * blue + HALF;
-                for (&luma, pixel) in luma.iter().zip(pixels.chunks_exact_mut(3)) {
-                    let luma = (i32::from(luma) - factors.black) * factors.luma;
-                    for (out, chroma) in pixel.iter_mut().zip([to_red, to_green, to_blue]) {
-                        *out = ((luma + chroma) >> BITS).clamp(0, 255) as u8;
-                    }
-                }
-            }
+/// Converts pictures. Keeps its memory for the next one.
+#[derive(Default)]
+pub(super) struct Converter {
+    rgb: Vec<u8>,
+    /// What the chroma of the pixels of a row adds to their red, green and blue, with [`BITS`] fractional bits.
+    added: [Vec<i32>; 3],
+    /// A row of pixels: red in the lowest byte, green, blue, 0.
+    packed: Vec<u32>,
+}
+
+impl Converter {
+    /// Returns the pixels of a picture in rows from the top. A pixel takes the chroma of its block.
+    ///
+    /// # Errors
+    /// If a plane is too short, or there is no memory.
+    pub(super) fn convert(&mut self, planes: &Planes<'_>) -> io::Result<&[u8]> {
+        let (width, height) = (planes.width as usize, planes.height as usize);
+        let factors = Factors::new(planes.matrix, planes.is_full_range);
+        if self.rgb.len() != width * height * 3 {
+            self.rgb = crate::source::zeros(width * height * 3)?;
         }
-        Ok(rgb)
+        self.added.iter_mut().for_each(|row| row.resize(width.next_multiple_of(2), 0));
+        self.packed.resize(width, 0);
+        let short = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        for (y, row) in self.rgb.chunks_exact_mut((width * 3).max(1)).enumerate() {
+            let luma =
+                planes.luma.get(y * planes.luma_stride..).and_then(|rest| rest.get(..width)).ok_or_else(short)?;
+            if y % 2 == 0 {
+                let chroma = |plane: usize| {
+                    let rest = planes.chroma.get(plane)?.get(y / 2 * planes.chroma_stride..)?;
+                    rest.get(..width.div_ceil(2))
+                };
+                let (blue, red) = chroma(0).zip(chroma(1)).ok_or_else(short)?;
+                factors.share(blue, red, &mut self.added);
+            }
+            factors.pack(luma, &self.added, &mut self.packed);
+            unpack(&self.packed, row);
+        }
+        Ok(&self.rgb)
+    }
+}
+
+// The compiler works on several pixels at once in these loops, unless each sum is checked: hence the wrapping
+// operations. No sum is larger than 2^27.
+impl Factors {
+    /// Computes what chroma adds to two pixels for each of its samples.
+    fn share(&self, blue: &[u8], red: &[u8], added: &mut [Vec<i32>; 3]) {
+        let [to_red, to_green, to_blue] = added.each_mut().map(|row| row.chunks_exact_mut(2));
+        for (((to_red, to_green), to_blue), (&blue, &red)) in
+            to_red.zip(to_green).zip(to_blue).zip(blue.iter().zip(red))
+        {
+            let (blue, red) = (i32::from(blue) - 128, i32::from(red) - 128);
+            to_red.fill(self.red_of_red.wrapping_mul(red).wrapping_add(HALF));
+            let of_red = HALF.wrapping_sub(self.green_of_red.wrapping_mul(red));
+            to_green.fill(of_red.wrapping_sub(self.green_of_blue.wrapping_mul(blue)));
+            to_blue.fill(self.blue_of_blue.wrapping_mul(blue).wrapping_add(HALF));
+        }
+    }
+
+    /// Adds luma, and packs the pixels of a row.
+    fn pack(&self, luma: &[u8], added: &[Vec<i32>; 3], packed: &mut [u32]) {
+        let [to_red, to_green, to_blue] = added;
+        for ((((pixel, &luma), &to_red), &to_green), &to_blue) in
+            packed.iter_mut().zip(luma).zip(to_red).zip(to_green).zip(to_blue)
+        {
+            let luma = (i32::from(luma) - self.black).wrapping_mul(self.luma);
+            let colour = |added: i32| (luma.wrapping_add(added) >> BITS).clamp(0, 255) as u32;
+            *pixel = colour(to_red) | colour(to_green) << 8 | colour(to_blue) << 16;
+        }
+    }
+}
+
+/// Writes a row of packed pixels, three bytes for each: four pixels are three words.
+fn unpack(packed: &[u32], row: &mut [u8]) {
+    let (fours, rest) = packed.as_chunks::<4>();
+    let (words, last) = row.split_at_mut((fours.len() * 12).min(row.len()));
+    for (out, [first, second, third, fourth]) in words.chunks_exact_mut(12).zip(fours) {
+        let words = [first | second << 24, second >> 8 | third << 16, third >> 16 | fourth << 8];
+        for (out, word) in out.chunks_exact_mut(4).zip(words) {
+            out.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+    for (out, pixel) in last.chunks_exact_mut(3).zip(rest) {
+        let [red, green, blue, _] = pixel.to_le_bytes();
+        out.copy_from_slice(&[red, green, blue]);
     }
 }
 
@@ -105,7 +163,7 @@ mod tests {
             matrix,
             is_full_range,
         };
-        planes.to_rgb().unwrap().try_into().unwrap()
+        Converter::default().convert(&planes).unwrap().try_into().unwrap()
     }
 
     /// The formula of the page in floating point.
@@ -144,6 +202,27 @@ mod tests {
     }
 
     #[test]
+    fn pictures_of_any_width_are_those_of_their_pixels() {
+        let mut converter = Converter::default();
+        let bytes: Vec<u8> = (0..64u32).map(|at| (at * at * 37 + 11 * at) as u8).collect();
+        for (width, height) in (1..14).flat_map(|width| [(width, 1), (width, 2), (width, 3)]) {
+            let (luma_stride, chroma_stride) = (width as usize + 2, width as usize / 2 + 2);
+            let (luma, blue, red) = (&bytes[..], &bytes[5..], &bytes[9..]);
+            let chroma = [blue, red];
+            let planes =
+                Planes { width, height, luma, luma_stride, chroma, chroma_stride, matrix: 1, is_full_range: false };
+            let rgb = converter.convert(&planes).unwrap();
+            assert_eq!(rgb.len() as u32, 3 * width * height);
+            for (number, got) in rgb.chunks(3).enumerate() {
+                let (x, y) = (number % width as usize, number / width as usize);
+                let block = y / 2 * chroma_stride + x / 2;
+                let wanted = pixel(luma[y * luma_stride + x], blue[block], red[block], 1, false);
+                assert_eq!(got, wanted, "{width} × {height}: {x} {y}");
+            }
+        }
+    }
+
+    #[test]
     fn odd_sizes_and_rows_with_a_rest_are_whole() {
         let planes = Planes {
             width: 3,
@@ -155,8 +234,9 @@ mod tests {
             matrix: 6,
             is_full_range: true,
         };
-        let rgb = planes.to_rgb().unwrap();
+        let mut converter = Converter::default();
+        let rgb = converter.convert(&planes).unwrap();
         assert_eq!(rgb, (1..=9u8).flat_map(|grey| [grey; 3]).collect::<Vec<_>>());
-        assert!(Planes { height: 4, ..planes }.to_rgb().is_err());
+        assert!(converter.convert(&Planes { height: 4, ..planes }).is_err());
     }
 }
