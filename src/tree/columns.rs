@@ -342,7 +342,7 @@ impl Columns {
         drop(stored);
         let mut room = memory.keep(decoded.memory_usage()).map_err(BlockError::from)?;
         let mut part = |bytes: Vec<u8>| {
-            let own = room.split(bytes.len() as u64);
+            let own = room.split(bytes.capacity() as u64);
             Arc::new(Buffer::from(bytes).with_room(own))
         };
         let Decoded { starts, marks, slots, bytes, is_in_dictionary } = decoded;

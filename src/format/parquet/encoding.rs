@@ -55,7 +55,18 @@ pub(super) fn hybrid<T: Copy>(
 fn unpack<T>(packed: &[u8], width: u32, out: &mut [T], cast: impl Fn(u32) -> T) {
     let mask = u64::MAX >> (64 - width);
     let mut bit = 0;
-    for slot in out {
+    // Eight narrow values, as levels are, have at most eight bytes: one look for all of them.
+    let eights = if width <= 8 { out.len() / 8 * 8 } else { 0 };
+    let (front, rest) = out.split_at_mut(eights);
+    for eight in front.chunks_exact_mut(8) {
+        let mut window = window(packed, bit / 8);
+        for slot in eight {
+            *slot = cast((window & mask) as u32);
+            window >>= width;
+        }
+        bit += 8 * width as usize;
+    }
+    for slot in rest {
         let window = window(packed, bit / 8);
         *slot = cast((window >> (bit % 8) & mask) as u32);
         bit += width as usize;
@@ -175,12 +186,6 @@ pub(super) fn booleans(bytes: &[u8], out: &mut [u8]) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Copies values as they are stored.
-pub(super) fn plain(bytes: &[u8], out: &mut [u8]) -> Result<(), Reason> {
-    out.copy_from_slice(bytes.get(..out.len()).ok_or(SHORT)?);
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,6 +203,23 @@ mod tests {
         assert!(hybrid(&[8, 16], 4, &mut out, |value| value).is_err(), "16 has five bits");
         assert!(hybrid(&[0, 1], 1, &mut out, |value| value).is_err(), "a run of none ends the bytes");
         assert_eq!(hybrid(&[], 0, &mut out, |value| value), Ok(0));
+    }
+
+    #[test]
+    fn values_of_every_width_are_unpacked() {
+        let packed: Vec<u8> = (0..200u32).map(|at| (at * at * 91 + 7 * at) as u8).collect();
+        for width in 1..=32 {
+            for count in [0, 1, 7, 8, 9, 17, 40] {
+                let mut out = vec![0u32; count];
+                unpack(&packed[..(count * width as usize).div_ceil(8)], width, &mut out, |value| value);
+                for (number, value) in out.iter().enumerate() {
+                    let bit = |at: usize| u32::from(packed[at / 8] >> (at % 8) & 1);
+                    let first = number * width as usize;
+                    let wanted = (0..width as usize).fold(0, |value, at| value | bit(first + at) << at);
+                    assert_eq!(*value, wanted, "{width} {count} {number}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub struct Dictionary<'a> {
 impl Decoded {
     /// Returns the bytes of memory that all parts take.
     pub fn memory_usage(&self) -> u64 {
-        (self.starts.len() + self.marks.len() + self.slots.len() + self.bytes.len()) as u64
+        [&self.starts, &self.marks, &self.slots, &self.bytes].map(|part| part.capacity() as u64).iter().sum()
     }
 }
 
@@ -186,10 +186,16 @@ fn levels(bytes: &[u8], most: u8, count: usize, memory: &dyn Memory) -> Result<V
     let mut out = self::memory(count as u64, memory)?;
     let width = 8 - most.leading_zeros();
     encoding::hybrid(bytes, width, &mut out, |level| level as u8).map_err(broken)?;
-    match out.iter().any(|level| *level > most) {
+    match out.iter().copied().fold(0, u8::max) > most {
         true => damaged(format!("a level above {most}")),
         false => Ok(out),
     }
+}
+
+/// Returns how many levels are this one. Sums of bytes, which the compiler makes several of at once.
+fn count_of(levels: &[u8], wanted: u8) -> usize {
+    let of = |levels: &[u8]| levels.iter().fold(0u8, |sum, level| sum.wrapping_add(u8::from(*level == wanted)));
+    levels.chunks(usize::from(u8::MAX)).map(|levels| usize::from(of(levels))).sum()
 }
 
 /// Builds rows from levels and values.
@@ -206,16 +212,17 @@ fn build(
     let most = leaf.most_defined();
     let repeated = levels(repeated, leaf.most_repeated, count, memory)?;
     let defined = levels(defined, most, count, memory)?;
-    let present = if most == 0 { count } else { defined.iter().filter(|level| **level == most).count() };
+    let present = if most == 0 { count } else { count_of(&defined, most) };
     let mut decoded = values(leaf, bytes, at, header.encoding, present, dictionary, memory)?;
     if leaf.most_repeated > 0 {
-        let rows = repeated.iter().filter(|level| **level == 0).count();
+        let rows = count_of(&repeated, 0);
         if let Kind::DataV2 { rows: stated, .. } = header.kind
             && (rows as u64 != u64::from(stated) || repeated.first().is_some_and(|level| *level > 0))
         {
             return damaged(format!("it states {stated} rows, {rows} begin in it"));
         }
-        decoded.starts = starts(leaf, &repeated, &defined, rows, memory)?;
+        let defined = if present < count { &defined[..] } else { &[] };
+        decoded.starts = starts(leaf, &repeated, defined, rows, memory)?;
     }
     if present < count {
         decoded.marks = marks(leaf, &defined, memory)?;
@@ -238,6 +245,7 @@ fn mark(leaf: &Leaf, level: u8) -> Option<u8> {
     }
 }
 
+/// Returns [`Decoded::starts`]. `defined` is empty if all values are there.
 fn starts(
     leaf: &Leaf,
     repeated: &[u8],
@@ -253,6 +261,11 @@ fn starts(
             out.copy_from_slice(&slot.to_le_bytes());
         }
     };
+    if defined.is_empty() {
+        (0u32..).zip(repeated).filter(|(_, level)| **level == 0).for_each(|(entry, _)| put(entry));
+        put(repeated.len() as u32);
+        return Ok(starts);
+    }
     for (entry, level) in repeated.iter().enumerate() {
         if *level == 0 {
             put(slot);
@@ -319,10 +332,13 @@ fn values(
     if width == 0 {
         return damaged("its values have no bytes");
     }
-    let mut out = self::memory((count as u64).saturating_mul(width as u64), memory)?;
+    let size = (count as u64).saturating_mul(width as u64);
+    if encoding == 0 && leaf.physical != Physical::Boolean {
+        return Ok(Decoded { slots: plain(bytes, at, size)?, ..Decoded::default() });
+    }
+    let mut out = self::memory(size, memory)?;
     match (encoding, leaf.physical) {
         (0, Physical::Boolean) => encoding::booleans(rest, &mut out).map_err(broken)?,
-        (0, _) => encoding::plain(rest, &mut out).map_err(broken)?,
         (3, Physical::Boolean) => {
             let hybrid = rest.get(4..).unwrap_or_default();
             encoding::hybrid(hybrid, 1, &mut out, |value| value as u8).map_err(broken)?;
@@ -349,6 +365,15 @@ fn values(
         _ => return damaged(format!("its encoding has the number {encoding}, which these values never have")),
     }
     Ok(Decoded { slots: out, ..Decoded::default() })
+}
+
+/// Returns values that are stored as they are, in the memory that has the page.
+fn plain(mut bytes: Vec<u8>, at: usize, size: u64) -> Result<Vec<u8>, PartError> {
+    let end = usize::try_from(size).ok().and_then(|size| at.checked_add(size)).filter(|end| *end <= bytes.len());
+    let Some(end) = end else { return damaged("its values end early") };
+    bytes.truncate(end);
+    bytes.drain(..at);
+    Ok(bytes)
 }
 
 /// Looks up values in a dictionary.

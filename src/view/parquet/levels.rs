@@ -71,10 +71,15 @@ impl Lists {
                 pieces.take(4, &self.head);
                 if let Some(wanted) = pieces.overlap(&(4 + head..4 + runs)) {
                     let first = wanted.start - 4 - head;
-                    for (byte, out) in (first..).zip(pieces.slot(&wanted)) {
-                        // The level of an element is 0 if it begins a list. Bits after the last element are not read.
-                        let bits = (0..8).map(|bit| u8::from((8 * byte + bit) % self.slots != 0) << bit);
-                        *out = bits.fold(0, |byte, bit| byte | bit);
+                    // The level of an element is 0 if it begins a list. Bits after the last element are not read. The
+                    // bytes come again after as many as a list has elements.
+                    let byte = |byte: u64| {
+                        let bits = (0..8).map(|bit| u8::from(!(8 * byte + bit).is_multiple_of(self.slots)) << bit);
+                        bits.fold(0, |byte, bit| byte | bit)
+                    };
+                    let period: Vec<u8> = (first..first + self.slots).map(byte).collect();
+                    for out in pieces.slot(&wanted).chunks_mut(period.len()) {
+                        out.copy_from_slice(period.get(..out.len()).unwrap_or_default());
                     }
                 }
             }
