@@ -4,6 +4,7 @@
 mod common;
 
 use std::{
+    collections::HashMap,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -28,7 +29,8 @@ fn start() -> MutexGuard<'static, ()> {
     // One test takes the program away, so each sets it once it is alone.
     let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     video::set_program(video::Program {
-        path: env!("CARGO_BIN_EXE_shardfs").into(),
+        // Another build of it, such as one with assembly.
+        path: std::env::var_os("SHARDFS").unwrap_or_else(|| env!("CARGO_BIN_EXE_shardfs").into()),
         name: Some("shardfs-video".into()),
         arguments: Vec::new(),
         environment: Vec::new(),
@@ -148,6 +150,40 @@ fn decoders() -> Vec<i32> {
     found
 }
 
+/// Bytes that each decoder has written: pixels, and messages of 16 bytes.
+fn written() -> HashMap<i32, u64> {
+    let of = |process: i32| {
+        let io = fs::read_to_string(format!("/proc/{process}/io")).ok()?;
+        let bytes = io.lines().find_map(|line| line.strip_prefix("wchar: "))?;
+        Some((process, bytes.trim().parse().ok()?))
+    };
+    decoders().into_iter().filter_map(of).collect()
+}
+
+/// A group of two frames, as LeRobot writes them, is decoded to its end, whoever else waits.
+#[test]
+fn four_readers_decode_each_frame_once() {
+    let _alone = start();
+    let bytes = fs::read(golden("av1.mp4")).unwrap();
+    for container in 200..210 {
+        let (footage, reader) = footage(bytes.clone(), 16 << 20, container).unwrap();
+        let track = footage.track().clone();
+        assert!((0..12).all(|frame| track.group(frame).unwrap().len() == 2));
+        let before = written();
+        thread::scope(|scope| {
+            for offset in 0..4 {
+                let (footage, reader) = (&footage, &reader);
+                scope.spawn(move || {
+                    (0..12).for_each(|at| drop(footage.pixels(reader, (at * 5 + 3 * offset) % 12).unwrap()));
+                });
+            }
+        });
+        let after = written();
+        let all: u64 = after.iter().map(|(process, bytes)| bytes - before.get(process).unwrap_or(&0)).sum();
+        assert_eq!(all / track.frame_size(), 12, "{all} bytes");
+    }
+}
+
 #[test]
 fn a_decoder_that_is_killed_costs_one_request() {
     let _alone = start();
@@ -242,12 +278,18 @@ fn frames_of_the_disk_tier_need_no_decoder() {
     video::set_program(nothing);
     let (footage, reader) = open(7);
     for (frame, pixels) in decoded.iter().enumerate().rev() {
-        assert!(footage.pixels(&reader, frame as u64).unwrap()[..] == pixels[..], "{frame}");
+        let mut all = vec![0; pixels.len()];
+        let size = pixels.len() as u64;
+        for part in [0..size, 100..70_000, size - 1..size, 5..5] {
+            let out = &mut all[..(part.end - part.start) as usize];
+            footage.fill(&reader, frame as u64, part.clone(), out).unwrap();
+            assert!(out == &pixels[part.start as usize..part.end as usize], "{frame} {part:?}");
+        }
     }
     // Another state of the file has other frames.
     fs::write(&path, fs::read(golden("h264.mp4")).unwrap()).unwrap();
     let (footage, reader) = open(8);
-    assert!(footage.pixels(&reader, 0).is_err());
+    assert!(footage.fill(&reader, 0, 0..1, &mut [0]).is_err());
 }
 
 #[test]

@@ -61,7 +61,7 @@ impl Buffer {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub(super) fn used(size: usize, room: Reservation) -> io::Result<Self> {
+    pub(crate) fn used(size: usize, room: Reservation) -> io::Result<Self> {
         let spare = if size >= LARGE { room.budget().take_spare(size) } else { None };
         let fitting = spare.and_then(|mut map| (map.len() == size || resize(&mut map, size)).then_some(map));
         match fitting {

@@ -50,15 +50,22 @@ impl Cache {
         let _ = self.disk_of_store.set(disk);
     }
 
-    /// Returns a block of `size` bytes that was made of a file's bytes, such as a frame of a video, from the disk tier.
+    /// Fills `out` from byte `at` on of a block of `size` bytes that was made of a file's bytes, such as a frame of a
+    /// video, if the disk tier has it. Otherwise `out` holds anything.
     ///
     /// May read the file and the disk.
-    pub(crate) fn spilled_block(&self, source: &dyn Source, name: &KeptName<'_>, size: u64) -> Option<Buffer> {
-        let tier = self.disk.as_ref()?;
-        let key = self.key_of_made(source, name)?;
-        let blob = tier.disk().contains(&key).then(|| tier.disk().get(&key))?.filter(|blob| blob.len() == size)?;
-        let mut bytes = self.buffer(size, 0).ok()?;
-        tier.read_blob(&blob, size, 0, &mut bytes).then_some(bytes)
+    pub(crate) fn read_spilled_block(
+        &self,
+        source: &dyn Source,
+        name: &KeptName<'_>,
+        size: u64,
+        at: u64,
+        out: &mut [u8],
+    ) -> bool {
+        let Some(tier) = &self.disk else { return false };
+        let Some(key) = self.key_of_made(source, name) else { return false };
+        let blob = tier.disk().contains(&key).then(|| tier.disk().get(&key)).flatten();
+        blob.is_some_and(|blob| tier.read_blob(&blob, size, at, out))
     }
 
     /// Keeps a block that was made of a file's bytes in the disk tier, if there is one and it is worth it. `took` is how

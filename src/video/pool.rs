@@ -1,8 +1,8 @@
 //! Schedules the decoding of frames: a few threads, each with its own process, decode groups of pictures.
 //!
-//! One thread decodes a group for all readers. It puts each complete frame into the cache and wakes the readers that
-//! wait for it, and into the disk tier, if there is one. While no other job waits, the thread continues to the end of the group, or some frames further if a
-//! reader goes through the video.
+//! One thread decodes a group for all readers. It puts each complete frame into the cache, and into the disk tier if
+//! there is one, and wakes the readers that wait for it. While no other job waits, the thread continues to the end of the
+//! group, or some frames further if a reader goes through the video.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -73,12 +73,12 @@ impl Wanted {
         }
     }
 
-    /// Returns the frame from the disk tier, if it was kept there by this process or another one.
-    fn spilled(&self) -> Option<Arc<Buffer>> {
-        let (name, from) = self.name_on_disk(self.frame)?;
+    /// Fills `out` with the frame's pixels from byte `at` on, if the disk tier has the frame. Otherwise `out` holds
+    /// anything. What is read this way is not put into memory: the kernel keeps files.
+    pub(crate) fn read_spilled(&self, at: u64, out: &mut [u8]) -> bool {
+        let Some((name, from)) = self.name_on_disk(self.frame) else { return false };
         let name = KeptName { kind: FRAME_KIND, name: &name, from };
-        let pixels = self.cache.spilled_block(&*self.source, &name, self.track.frame_size())?;
-        Some(self.cache.insert(self.key(self.frame), pixels))
+        self.cache.read_spilled_block(&*self.source, &name, self.track.frame_size(), at, out)
     }
 
     /// Keeps a frame in the disk tier, if there is one.
@@ -222,9 +222,6 @@ pub(crate) fn decode(wanted: &Wanted) -> Result<Arc<Buffer>, Arc<BlockError>> {
         if let Some(ready) = wanted.ready(wanted.frame) {
             return ready;
         }
-        if let Some(pixels) = wanted.spilled() {
-            return Ok(pixels);
-        }
         let job = pool().job(group, wanted)?;
         if let Some(done) = job.wait(wanted.frame) {
             return done;
@@ -332,6 +329,8 @@ struct Place {
     next: u32,
     /// The last frame that it returned.
     last: Option<u64>,
+    /// How long its samples took.
+    took: Duration,
 }
 
 impl Decoder {
@@ -391,20 +390,24 @@ impl Decoder {
             }
             _ => {
                 self.open(wanted)?;
-                Place { group, next: samples.start, last: None }
+                Place { group, next: samples.start, last: None, took: Duration::ZERO }
             }
         };
         let Some(process) = &mut self.process else { return Err(refused("no decoder")) };
         while place.next < samples.end {
-            let is_enough = place.last.is_some_and(|shown| shown >= last) || pool.has_work();
+            // A group that is half done is finished: its frames would otherwise be decoded again for their readers.
+            let is_long = samples.end - place.next > place.next - samples.start;
+            let is_enough = place.last.is_some_and(|shown| shown >= last) || is_long && pool.has_work();
             if job.has_frame() && is_enough {
                 self.place = Some(place);
                 return Ok(false);
             }
             let bytes = stored(wanted, place.next)?;
             let start = Instant::now();
+            let before = place.took;
             let decoded = process.decode(place.next, bytes, &mut |sample, pixels| {
-                place.last = keep(job, sample, pixels, start.elapsed()).or(place.last);
+                place.took = before + start.elapsed();
+                place.last = keep(job, sample, pixels, place.took).or(place.last);
             });
             if let Err(failure) = decoded {
                 return Err(self.failed(&failure));
@@ -416,7 +419,7 @@ impl Decoder {
             self.video = None;
             let start = Instant::now();
             let finished = process.finish(&mut |sample, pixels| {
-                keep(job, sample, pixels, start.elapsed());
+                keep(job, sample, pixels, place.took + start.elapsed());
             });
             if let Err(failure) = finished {
                 return Err(self.failed(&failure));
@@ -469,7 +472,8 @@ fn stored(wanted: &Wanted, number: u32) -> Result<Vec<u8>, Arc<BlockError>> {
     wanted.source.read(stored).map_err(|error| Arc::new(error.into()))
 }
 
-/// Keeps a frame for its readers. Returns its number. `took` is how long its sample took to decode.
+/// Keeps a frame for its readers. Returns its number. `took` is how long its group took to decode up to this frame: what a
+/// reader waits for who wants it alone.
 fn keep(job: &Job, sample: u32, pixels: &Pixels<'_>, took: Duration) -> Option<u64> {
     let wanted = &job.wanted;
     let frame = wanted.track.frame_of(sample)?;
@@ -484,7 +488,7 @@ fn keep(job: &Job, sample: u32, pixels: &Pixels<'_>, took: Duration) -> Option<u
         false => wanted.cache.try_reserve(size),
     };
     let copied = room.and_then(|room| {
-        let mut buffer = Buffer::zeroed(usize::try_from(size).ok()?).ok()?.with_room(room);
+        let mut buffer = Buffer::used(usize::try_from(size).ok()?, room).ok()?;
         pixels.copy_to(&mut buffer).ok()?;
         Some(wanted.cache.insert(wanted.key(frame), buffer))
     });

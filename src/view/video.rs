@@ -54,8 +54,17 @@ impl Footage {
     /// # Errors
     /// [`Fault`] if the frame cannot be decoded; `WouldBlock` if the caller would have to wait for it.
     pub fn pixels(&self, reader: &ReadContext, frame: u64) -> Result<Arc<Buffer>, Fault> {
-        let before = self.last.swap(frame, Relaxed);
-        let mut wanted = Wanted {
+        let wanted = self.wanted(reader, frame);
+        if let Some(pixels) = self.cached(reader, wanted.clone()) {
+            return Ok(pixels);
+        }
+        self.begin(reader, frame)?;
+        self.decoded(&wanted)
+    }
+
+    fn wanted(&self, reader: &ReadContext, frame: u64) -> Wanted {
+        let before = self.last.load(Relaxed);
+        Wanted {
             track: self.track.clone(),
             source: self.source.clone(),
             cache: reader.cache.clone(),
@@ -63,35 +72,59 @@ impl Footage {
             video: self.number,
             frame,
             is_next: before.checked_add(1) == Some(frame),
-        };
-        if let Some(Ok(parts)) = reader.cache.get(wanted.key(frame))
-            && let Some(pixels) = parts.into_iter().next()
-        {
-            if wanted.is_next && frame.is_multiple_of(LOOK_AHEAD / 2) {
-                let next = (frame + 1..=frame + LOOK_AHEAD).find(|&next| !reader.cache.is_decoded(wanted.key(next)));
-                if let Some(next) = next.filter(|&next| next < self.track.frames()) {
-                    wanted.frame = next;
-                    video::decode_ahead(&wanted);
-                }
+        }
+    }
+
+    /// Returns the pixels of a frame if the cache has them. For a reader that goes through the video, the next ones are
+    /// decoded ahead.
+    fn cached(&self, reader: &ReadContext, mut wanted: Wanted) -> Option<Arc<Buffer>> {
+        let frame = wanted.frame;
+        let pixels = reader.cache.get(wanted.key(frame))?.ok()?.into_iter().next()?;
+        self.last.store(frame, Relaxed);
+        if wanted.is_next && frame.is_multiple_of(LOOK_AHEAD / 2) {
+            let next = (frame + 1..=frame + LOOK_AHEAD).find(|&next| !reader.cache.is_decoded(wanted.key(next)));
+            if let Some(next) = next.filter(|&next| next < self.track.frames()) {
+                wanted.frame = next;
+                video::decode_ahead(&wanted);
             }
-            return Ok(pixels);
         }
+        Some(pixels)
+    }
+
+    /// Begins to work for a frame that the cache does not have.
+    fn begin(&self, reader: &ReadContext, frame: u64) -> Result<(), Fault> {
         reader.may_work()?;
-        if self.track.frame_size() > video::FRAME {
-            return Err(Fault::refused("the pictures are too large"));
+        self.last.store(frame, Relaxed);
+        match self.track.frame_size() > video::FRAME {
+            true => Err(Fault::refused("the pictures are too large")),
+            false => Ok(()),
         }
-        video::decode(&wanted).map_err(|error| {
-            let sample = self.track.sample_of(frame).and_then(|number| self.track.sample(number));
+    }
+
+    fn decoded(&self, wanted: &Wanted) -> Result<Arc<Buffer>, Fault> {
+        video::decode(wanted).map_err(|error| {
+            let sample = self.track.sample_of(wanted.frame).and_then(|number| self.track.sample(number));
             Fault { block: None, offset: sample.map_or(0, |sample| sample.offset), error }
         })
     }
 
-    /// Copies a part of a frame's pixels to `out`, which has the part's length. The part must end inside the frame.
+    /// Copies a part of a frame's pixels to `out`, which has the part's length. The part must end inside the frame. A
+    /// frame in the disk tier is not decoded.
     ///
     /// # Errors
     /// As [`Self::pixels`].
     pub fn fill(&self, reader: &ReadContext, frame: u64, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        let pixels = self.pixels(reader, frame)?;
+        let wanted = self.wanted(reader, frame);
+        let pixels = match self.cached(reader, wanted.clone()) {
+            Some(pixels) => pixels,
+            None => {
+                self.begin(reader, frame)?;
+                if wanted.read_spilled(part.start, out) {
+                    return Ok(());
+                }
+                self.decoded(&wanted)?
+            }
+        };
         let range = usize::try_from(part.start).ok().zip(usize::try_from(part.end).ok());
         let found = range.and_then(|(start, end)| pixels.get(start..end)).filter(|found| found.len() == out.len());
         out.copy_from_slice(found.ok_or_else(|| Fault::refused("a frame of another size"))?);
