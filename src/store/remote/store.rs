@@ -206,7 +206,18 @@ impl RemoteStore {
 
     fn listing(&self, folder: &Path, key: &[u8]) -> io::Result<Arc<Listing>> {
         let is_top = names::is_top(folder);
-        Ok(self.listings.list(folder, |known| wait(self.list(key, is_top, known)))?)
+        let listing = self.listings.list(folder, |known| wait(self.list(key, is_top, known)))?;
+        // Nobody has to ask whether there is such a folder.
+        if listing.len() > 0
+            && let (Some(parent), Some(name)) = (folder.parent(), folder.file_name())
+            && let Some(part) = names::part_of(name.as_bytes(), names::is_top(parent))
+            && self.listings.known(parent).is_none()
+            && self.listings.single(parent, name.as_bytes()).0.is_none()
+        {
+            let entry = Entry::new(&part, Node::Folder, names::is_top(parent));
+            self.listings.remember_beside(parent, name.as_bytes(), Some(entry));
+        }
+        Ok(listing)
     }
 
     fn find(&self, path: &Path) -> io::Result<Option<Entry>> {
@@ -217,7 +228,7 @@ impl RemoteStore {
         {
             return Ok(found);
         }
-        if self.is_object(folder) {
+        if self.is_no_folder(folder) {
             return Ok(None);
         }
         let Some(key) = self.key_of(folder)? else { return Ok(None) };
@@ -227,13 +238,17 @@ impl RemoteStore {
         }
     }
 
-    /// Returns whether a path is known to be a file of a web server. Nothing is asked for below it: some servers answer
-    /// that there is nothing, others that the request was wrong.
-    fn is_object(&self, path: &Path) -> bool {
+    /// Returns whether nothing can be below a path, by the listing of its folder. Nothing is asked for there.
+    fn is_no_folder(&self, path: &Path) -> bool {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return false };
-        let listing = if self.backend.is_web() { self.listings.known(folder) } else { None };
-        let entry = listing.and_then(|listing| listing.get(name.as_bytes()));
-        entry.is_some_and(|entry| matches!(entry.node, Node::Object(_)))
+        let Some(listing) = self.listings.known(folder) else { return false };
+        match listing.get(name.as_bytes()).map(|entry| entry.node) {
+            // A web server need not list all that it has. Below a file, some answer that there is nothing, others that
+            // the request was wrong.
+            None => !self.backend.is_web() && !names::needs_listing(name.as_bytes()),
+            Some(Node::Object(_)) => self.backend.is_web(),
+            Some(Node::Folder) => false,
+        }
     }
 
     /// Requests the size and state of an object if its listing does not have them.

@@ -127,6 +127,8 @@ impl tree::Siblings for Siblings {
         let path = &self.shown(&base, below(path)?);
         let full = base.join(path);
         self.store.watch(&full, Wait::Always);
+        // Its listing also says that there is such a folder. What fails is asked again, and said there.
+        let _ = self.store.expect_in(&full, &[], true);
         check_way(&*self.store, &self.container.stat, &base, path).map_err(refused)?;
         let found =
             self.store.stat(&full, Wait::Always).map_err(SourceError::from)?.filter(|stat| stat.kind == Kind::Folder);
