@@ -113,6 +113,12 @@ def split(source: Source, formats: str | Iterable[str] | None = None) -> tuple[W
         return (_parts(where)[0], formats if isinstance(formats, str) else ",".join(formats)), path
     source = os.fsdecode(source)
     if "://" in source and not source.startswith("file://"):
+        scheme, _, place = source.rstrip("/").partition("://")
+        if scheme == "hf":
+            # A repository of the Hub has two parts, behind `datasets/` or `spaces/`. It may be a container itself.
+            parts = place.split("/")
+            most = 2 + (parts[0] in ("datasets", "spaces"))
+            return f"hf://{'/'.join(parts[:most])}", "/".join(parts[most:])
         head, _, name = source.rstrip("/").rpartition("/")
         return (source, "") if head.endswith("/") or not name else (head, name)
     if source.startswith("file://"):

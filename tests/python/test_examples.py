@@ -1,5 +1,6 @@
 """examples/: what they load from a mount is what readers of the containers themselves load."""
 
+import hashlib
 import importlib
 import multiprocessing
 import struct
@@ -12,7 +13,9 @@ import pytest
 import zstandard
 from PIL import Image
 
-from support import FIXTURES, ROOT
+from support import FIXTURES, GOLDEN, ROOT, load_expected, mounted
+from support.data_sets import close, rgb
+from support.stores import Hub
 
 EXAMPLES = ROOT / "examples"
 
@@ -167,6 +170,68 @@ def test_loader_as_a_program(fixtures_mount):
     assert code == 0 and out.startswith(f"2 episodes, {2 * (24 - 7)} windows of 8 steps\n"), err
     code, _, err = call("loader.py", fixtures_mount, "x=nothing.npy")
     assert code == 1 and "no episode has all of these arrays" in err
+
+
+# --- loader.py: frames of videos ---------------------------------------------------
+
+LEROBOT = {"state": "observation.state.npy", "front": "images/observation.images.front.npy"}
+SET = GOLDEN / "lerobot/v30_av1"
+
+
+def episodes_of_the_golden_set():
+    """Of each episode: the hash of its states, and the right pixels of its frames."""
+    frames = np.load(GOLDEN / "lerobot/frames.npz")
+    tree = load_expected("lerobot")["v30_av1"]["tree"]
+    found = []
+    for number in range(3):
+        state, front = (tree[f"episodes/{number}/{path}"] for path in LEROBOT.values())
+        found.append((state["sha256"], [rgb(front, frames, frame) for frame in front["video_stack"]]))
+    return found
+
+
+def check_windows(data, loaded):
+    """Windows of one step, in the order of the data set."""
+    at = 0
+    for state, frames in episodes_of_the_golden_set():
+        items = loaded[at:at + len(frames)]
+        at += len(frames)
+        assert hashlib.sha256(b"".join(item["state"].tobytes() for item in items)).hexdigest() == state
+        for item, wanted in zip(items, frames, strict=True):
+            assert close(item["front"][0], wanted)
+    assert at == len(loaded) == len(data)
+
+
+def load_by_four(data):
+    """All windows, in random order, by four processes."""
+    order = np.random.default_rng(3).permutation(len(data))
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        loaded = dict(zip(order, pool.map(data.__getitem__, order.tolist(), chunksize=1), strict=True))
+    return [loaded[number] for number in range(len(data))]
+
+
+def test_four_workers_load_random_frames_of_videos(loader):
+    with mounted(SET.parent) as mnt:
+        data = loader.Windows(mnt / SET.name, LEROBOT, length=1)
+        check_windows(data, load_by_four(data))
+    data = loader.Windows(SET, LEROBOT, length=1, mount=False)
+    check_windows(data, load_by_four(data))
+
+
+def test_four_workers_load_random_frames_from_the_hub(loader, tmp_path, monkeypatch):
+    hub = Hub()
+    for file in SET.rglob("*"):
+        if file.is_file():
+            hub.put(str(file.relative_to(SET)), file.read_bytes())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with hub.serving() as endpoint:
+        with mounted("hf://datasets/owner/name", f"--endpoint-url={endpoint}") as mnt:
+            data = loader.Windows(mnt, LEROBOT, length=1)
+            check_windows(data, load_by_four(data))
+            code, out, err = call("loader.py", mnt, *(f"{name}={path}" for name, path in LEROBOT.items()), "--length", 1)
+            assert code == 0 and out.startswith(f"3 episodes, {len(data)} windows of 1 steps\n"), (out, err)
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        data = loader.Windows("hf://datasets/owner/name", LEROBOT, length=1, mount=False)
+        check_windows(data, load_by_four(data))
 
 
 # --- plot_trajectory.py -----------------------------------------------------------
