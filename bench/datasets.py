@@ -9,7 +9,9 @@ pyarrow, av, crc32c, numpy, and ffmpeg with libsvtav1. Run it on a machine that 
 """
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import random
 import subprocess
@@ -23,9 +25,10 @@ import crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from support import ROOT
 from support.writers import tfrecord
 
-from .beside import ROUNDS, Rows, fresh, once, timed
+from .beside import ROUNDS, Rows, far, fresh, on_one_core, once, timed
 
 EPISODES, STEPS, FPS, FRAMES = 300, 200, 30, 240
 CAMERA = "observation.images.top"
@@ -139,39 +142,91 @@ def seek(container, stream, number):
     container.seek(int(number / FPS / stream.time_base), stream=stream)
     for frame in container.decode(stream):
         if frame.pts * stream.time_base >= number / FPS - 1e-4:
-            return int(frame.to_ndarray(format="rgb24").sum())
+            return frame.to_ndarray(format="rgb24")
     raise AssertionError(number)
 
 
+SIZE = (480, 640, 3)
+
+
+@contextlib.contextmanager
+def stack_of(mnt, folder):
+    """Reads frames of the raw array. Not through the page cache: its pages have bytes of several frames, so the kernel asks
+    for those beside a frame as well."""
+    path = mnt / folder.name / f"episodes/0/images/{CAMERA}.npy"
+    with open(path, "rb") as file:
+        front = 10 + int.from_bytes(file.read(10)[8:], "little")
+    file, size = os.open(path, os.O_RDONLY | os.O_DIRECT), math.prod(SIZE)
+
+    def read(number):
+        pixels = np.empty(SIZE, "u1")
+        assert os.preadv(file, [pixels], front + number * size) == size
+        return pixels
+
+    try:
+        yield read
+    finally:
+        os.close(file)
+
+
 def frames(rows, folder):
+    import shardfs
+
     video = folder / f"videos/{CAMERA}/chunk-000/file-000.mp4"
     order = random.Random(1).sample(range(STEPS), 40)
+    other = next(number for number in range(STEPS) if {number, number ^ 1}.isdisjoint(order))
+
+    def each(read):
+        # The decoder is there.
+        read(other)
+        return timed(lambda: [read(number) for number in order])[0] / len(order)
 
     def bare():
         with av.open(str(video)) as container:
-            stream = container.streams.video[0]
-            seek(container, stream, 0)
-            return timed(lambda: [seek(container, stream, number) for number in order])[0] / len(order)
+            return each(lambda number: seek(container, container.streams.video[0], number))
 
-    def take(mnt):
-        stack = np.load(mnt / folder.name / f"episodes/0/images/{CAMERA}.npy", mmap_mode="r")
-        return timed(lambda: [int(stack[number].sum()) for number in order])[0] / len(order)
+    def own(*options):
+        with fresh(folder.parent, *options) as mnt, stack_of(mnt, folder) as read:
+            return each(read)
 
-    def own():
+    def mapped():
         with fresh(folder.parent) as mnt:
             stack = np.load(mnt / folder.name / f"episodes/0/images/{CAMERA}.npy", mmap_mode="r")
-            # The decoder is there, as PyAV's is.
-            stack[next(number for number in range(STEPS) if {number, number ^ 1}.isdisjoint(order))].sum()
-            return take(mnt)
+            return each(lambda number: np.array(stack[number]))
 
-    rows.ratio("a random frame of AV1, 640 x 480, groups of two", own, bare, "≤ 1.3 × PyAV", most=1.3)
+    def pictures():
+        with fresh(folder.parent) as mnt:
+            camera = mnt / folder.name / f"episodes/0/images/{CAMERA}"
+            return each(lambda number: (camera / f"{number:03}.png").read_bytes())
+
+    def in_python():
+        shardfs.set_cache_size(None)
+        stack = shardfs.open(str(folder)).episodes[0].images[CAMERA]
+        return each(lambda number: np.asarray(stack[number]))
+
+    def on_one():
+        with on_one_core():
+            return in_python()
+
+    def bare_on_one():
+        with on_one_core():
+            return bare()
+
+    name = "a random frame of AV1, 640 x 480, groups of two"
+    with fresh(folder.parent) as mnt, stack_of(mnt, folder) as read, av.open(str(video)) as container:
+        for number in order[:5]:
+            distance = np.abs(read(number).astype(int) - seek(container, container.streams.video[0], number))
+            assert distance.mean() <= 2 and distance.max() <= 16, (number, distance.mean(), distance.max())
+    rows.ratio(f"{name}: raw rows, mount", own, bare, "≤ 1.3 × PyAV", most=1.3)
+    rows.ratio("the same, Python", in_python, bare, "≤ 1.3 × PyAV", most=1.3)
+    rows.ratio("the same, Python, both on one core", on_one, bare_on_one, "≤ 1.3 × PyAV", most=1.3)
+    rows.ratio("the same, PNG files, mount", pictures, bare, "≤ 1.3 × PyAV", most=1.3)
+    rows.ratio("the same, raw rows through a map: pages hold the frames beside", mapped, bare, "≤ 1.3 × PyAV", most=1.3)
     with tempfile.TemporaryDirectory(prefix="shardfs-bench-") as spill:
-        def second():
-            with fresh(folder.parent, f"--spill={spill}", "--cache-size=16M") as mnt:
-                return take(mnt)
-
-        second()
-        rows.ratio("the same, a second epoch with --spill, remounted", second, bare, "≥ 10 × faster", least=10)
+        options = f"--spill={spill}", "--cache-size=64M"
+        own(*options)
+        rows.ratio("raw rows, mount, a second epoch with --spill, remounted", lambda: own(*options), bare, "≥ 10 × faster",
+                   least=10)
 
 
 def shards(rows, folder):
@@ -191,7 +246,31 @@ def shards(rows, folder):
     rows.value("the first frame after it", sorted(first)[ROUNDS // 2], "s", "≤ 5 ms", sorted(first)[ROUNDS // 2] <= 0.005)
 
 
-WORKS = [(columns, robot), (frames, robot), (shards, rlds)]
+def from_afar(rows, folder):
+    """Requests, after the bucket's own folder was listed, of `ls episodes` and of one picture of a known name."""
+    def of(name, files, listed, picture):
+        with far([(f"{path}", where) for path, where in files]) as bucket, bucket.mounted() as mnt:
+            os.listdir(mnt)
+            bucket.requests()
+            os.listdir(mnt / listed)
+            first = bucket.requests()
+            assert (mnt / picture).read_bytes()
+            then = bucket.requests()
+        rows.value(f"bucket with 20 ms, {name}: `ls` of the episodes", first, "requests", "≤ 4", first <= 4)
+        rows.value("and one picture", then, "requests", "≤ 3", then <= 3)
+
+    def files_of(folder):
+        return [(path.relative_to(folder), path) for path in folder.rglob("*") if path.is_file()]
+
+    golden, fixtures = ROOT / "tests/golden/lerobot", ROOT / "fixtures"
+    front = "images/observation.images.front/001.png"
+    of("LeRobot v3.0 of some kB", files_of(golden / "v30_av1"), "episodes", f"episodes/1/{front}")
+    of("LeRobot v3.0 of 10 MB", files_of(folder), "episodes", f"episodes/150/images/{CAMERA}/017.png")
+    of("LeRobot v2.1", files_of(golden / "v21_av1"), "episodes", f"episodes/1/{front}")
+    of("RLDS", files_of(fixtures / "pick_rlds"), "train/episodes", "train/episodes/1/images/observation/image/000.jpg")
+
+
+WORKS = [(columns, robot), (frames, robot), (from_afar, robot), (shards, rlds)]
 
 
 def main():
