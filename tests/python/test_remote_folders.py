@@ -5,7 +5,7 @@ import os
 import time
 
 import pytest
-from support import FIXTURES, mounted, run, walk_files
+from support import FIXTURES, GOLDEN, mounted, run, walk_files
 from support.stores import Hub, Store, python_server
 from test_remote import assert_same_trees, public
 
@@ -121,6 +121,36 @@ def test_entering_takes_one_request_and_a_listing_none_for_each_folder(bucket):
         assert os.listdir(mnt / "sets/pick_and_place")
         lists, others = store.counts()
         assert lists + others <= 7, (lists, others)
+
+
+FRONT = "images/observation.images.front/001.png"
+
+
+@pytest.mark.parametrize("folder,listed,picture,most", [
+    # meta/episodes and a folder in it, a file of episodes, the tasks; the rows, the video.
+    (GOLDEN / "lerobot/v30_av1", "episodes", f"episodes/1/{FRONT}", (4, 2)),
+    # Episodes and tasks; the rows, the episode's video, and that of the first episode, which tells the codec.
+    (GOLDEN / "lerobot/v21_av1", "episodes", f"episodes/1/{FRONT}", (2, 3)),
+    # The descriptions say it all; one shard.
+    (FIXTURES / "pick_rlds", "train/episodes", "train/episodes/1/images/observation/image/001.png", (0, 1)),
+])
+@pytest.mark.parametrize("kind", [Store, Hub])
+def test_episodes_and_a_picture_take_few_requests(kind, folder, listed, picture, most):
+    """Once the folder itself is known. On the Hub, whose listings have two names a page here, folders are listed as well."""
+    store = kind()
+    put(store, folder, "")
+    with store.serving() as endpoint:
+        source, options = ("s3://b", public(endpoint)) if kind is Store else (
+            "hf://datasets/owner/name", ("--no-disk-cache", f"--endpoint-url={endpoint}"))
+        with mounted(source, *options) as mnt:
+            os.listdir(mnt)
+            store.counts()
+            assert os.listdir(mnt / listed)
+            first = sum(store.counts())
+            assert (mnt / picture).read_bytes().startswith(b"\x89PNG")
+            then = sum(store.counts())
+            listings = 0 if kind is Store else 2
+            assert first <= most[0] and then <= most[1] + listings, (first, then)
 
 
 def test_commands_reach_into_data_sets_of_a_bucket(bucket, tmp_path):
