@@ -111,7 +111,7 @@ impl Factors {
         for (((to_red, to_green), to_blue), (&blue, &red)) in
             to_red.zip(to_green).zip(to_blue).zip(blue.iter().zip(red))
         {
-            let (blue, red) = (i32::from(blue) - 128, i32::from(red) - 128);
+            let (blue, red) = (i32::from(blue).wrapping_sub(128), i32::from(red).wrapping_sub(128));
             to_red.fill(self.red_of_red.wrapping_mul(red).wrapping_add(HALF));
             let of_red = HALF.wrapping_sub(self.green_of_red.wrapping_mul(red));
             to_green.fill(of_red.wrapping_sub(self.green_of_blue.wrapping_mul(blue)));
@@ -125,7 +125,7 @@ impl Factors {
         for ((((pixel, &luma), &to_red), &to_green), &to_blue) in
             packed.iter_mut().zip(luma).zip(to_red).zip(to_green).zip(to_blue)
         {
-            let luma = (i32::from(luma) - self.black).wrapping_mul(self.luma);
+            let luma = i32::from(luma).wrapping_sub(self.black).wrapping_mul(self.luma);
             let colour = |added: i32| (luma.wrapping_add(added) >> BITS).clamp(0, 255) as u32;
             *pixel = colour(to_red) | colour(to_green) << 8 | colour(to_blue) << 16;
         }
