@@ -248,6 +248,17 @@ impl Pool {
         if let Some(job) = state.groups.get(&group) {
             return Ok(job.clone());
         }
+        let job = Job::new(wanted.clone());
+        // A job that has ended since the cache was asked.
+        if let Some(ready) = wanted.ready(wanted.frame) {
+            let mut progress = job.progress.lock();
+            match ready {
+                Ok(pixels) => progress.frame = Some(pixels),
+                Err(error) => progress.end = Some(Err(error)),
+            }
+            drop(progress);
+            return Ok(job);
+        }
         if state.idle <= state.queue.len() && state.threads < most_threads() {
             let started = thread::Builder::new().name("video".into()).spawn(|| self.run());
             match started {
@@ -256,7 +267,6 @@ impl Pool {
                 Err(_) => {}
             }
         }
-        let job = Job::new(wanted.clone());
         state.groups.insert(group, job.clone());
         state.queue.push_back(job.clone());
         self.work.notify_one();
