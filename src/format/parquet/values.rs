@@ -390,14 +390,31 @@ fn indexed(
     let mut indices = vec![0u32; count];
     encoding::hybrid(rest, u32::from(*bits), &mut indices, |index| index).map_err(broken)?;
     let mut slots = self::memory((count as u64).saturating_mul(width as u64), memory)?;
-    for (slot, index) in slots.chunks_exact_mut(width.max(1)).zip(indices) {
-        let at = (index as usize).saturating_mul(width);
-        let Some(value) = dictionary.slots.get(at..at.saturating_add(width)) else {
-            return damaged(format!("the index {index} in a dictionary of {known}"));
-        };
-        slot.copy_from_slice(value);
+    let missing = match width {
+        4 => look_up::<4>(&indices, dictionary.slots, &mut slots),
+        8 => look_up::<8>(&indices, dictionary.slots, &mut slots),
+        _ => slots.chunks_exact_mut(width.max(1)).zip(&indices).find_map(|(slot, index)| {
+            let at = (*index as usize).saturating_mul(width);
+            let Some(value) = dictionary.slots.get(at..at.saturating_add(width)) else { return Some(*index) };
+            slot.copy_from_slice(value);
+            None
+        }),
+    };
+    if let Some(index) = missing {
+        return damaged(format!("the index {index} in a dictionary of {known}"));
     }
     Ok(slots)
+}
+
+/// Copies values of a width that the compiler knows. Returns the first index that the dictionary lacks.
+fn look_up<const WIDTH: usize>(indices: &[u32], known: &[u8], slots: &mut [u8]) -> Option<u32> {
+    let (known, _) = known.as_chunks::<WIDTH>();
+    let (slots, _) = slots.as_chunks_mut::<WIDTH>();
+    slots.iter_mut().zip(indices).find_map(|(slot, index)| {
+        let Some(value) = known.get(*index as usize) else { return Some(*index) };
+        *slot = *value;
+        None
+    })
 }
 
 /// Returns where values of any length are.
