@@ -28,16 +28,20 @@ const SUMMED: u64 = 128 << 10;
 /// Returns the bytes of memory that decoding a block takes in addition to the decoded bytes. `window` is for a zstd
 /// stream.
 pub(super) fn working(block: &Block, window: u64) -> u64 {
-    // Decoding in one go needs all stored bytes in memory.
-    let stored = match block.codec {
-        Codec::Zstd if window > 0 || goes_to_its_place(block) => 0,
+    let stored = if window > 0 && block.codec == Codec::Zstd { 0 } else { stored(block) };
+    block.codec.working_memory(window, block.stored_size, block.size).saturating_add(stored)
+}
+
+/// Returns how many of them are for the stored bytes, which decoding in one go needs all in memory.
+pub(super) fn stored(block: &Block) -> u64 {
+    match block.codec {
+        Codec::Zstd if goes_to_its_place(block) => 0,
         Codec::None | Codec::Deflate | Codec::DeflateExact | Codec::Zlib => 0,
         // One byte more, with which some lz4 blocks are decoded.
         Codec::Zstd | Codec::Lz4 | Codec::Jpeg(..) | Codec::Png(..) | Codec::Chain(_) => {
             block.stored_size.saturating_add(1)
         }
-    };
-    block.codec.working_memory(window, block.stored_size, block.size).saturating_add(stored)
+    }
 }
 
 /// Returns the window that decoding a block in pieces takes, as its first frame asks. Meaningless for blocks that are
@@ -53,12 +57,14 @@ pub(super) fn window(block: &Block, source: &dyn Source) -> u64 {
 }
 
 /// Decodes and checks a block before any byte of it is served. For an uncompressed block the result is only the
-/// verdict, and parts that `sums` knows are not read again. `room` is asked for only if there are bytes.
+/// verdict, and parts that `sums` knows are not read again. `room` is asked for only if there are bytes. The memory of
+/// the stored bytes is taken out of `working`.
 pub(super) fn whole(
     block: &Block,
     source: &dyn Source,
     verify: Verify,
     sums: &Sums,
+    working: &mut Reservation,
     room: impl FnOnce() -> Result<Reservation, BlockError>,
 ) -> Result<Option<Buffer>, BlockError> {
     let crc = block.crc.filter(|_| verify != Verify::Off);
@@ -71,12 +77,18 @@ pub(super) fn whole(
         return Ok(Some(bytes.with_room(room()?)));
     }
     let mut bytes = used(block.size, room()?)?;
-    into(block, source, verify, &mut bytes)?;
+    into(block, source, verify, working, &mut bytes)?;
     Ok(Some(bytes))
 }
 
-/// Decodes and checks a compressed block straight into `out`.
-pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
+/// Decodes and checks a compressed block straight into `out`. The memory of the stored bytes is taken out of `working`.
+pub(super) fn into(
+    block: &Block,
+    source: &dyn Source,
+    verify: Verify,
+    working: &mut Reservation,
+    out: &mut [u8],
+) -> Result<(), BlockError> {
     if goes_to_its_place(block) {
         return zstd_into(block, source, verify, out);
     }
@@ -84,7 +96,7 @@ pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut
         return inflate_into(block, source, verify, out);
     }
     let crc = block.crc.filter(|_| verify != Verify::Off);
-    let padded = padded(block, source)?;
+    let padded = padded(block, source, working)?;
     if let Codec::Chain(chain) = &block.codec {
         let stored = padded.split_last().map_or(&*padded, |(_, stored)| stored);
         chain.decode_into(stored, out, verify != Verify::Off)?;
@@ -164,15 +176,18 @@ pub(super) fn used(size: u64, room: Reservation) -> Result<Buffer, DecodeError> 
 }
 
 /// Returns the stored bytes of a block, followed by a byte 0.
-fn padded(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
+fn padded(block: &Block, source: &dyn Source, working: &mut Reservation) -> Result<Buffer, BlockError> {
     let (start, end, len) = (block.offset, block.offset.saturating_add(block.stored_size), source.len());
     if end > len {
         return Err(SourceError::OutOfRange { start, end, len }.into());
     }
     source.prefetch(std::slice::from_ref(&block.stored()));
-    let mut bytes = zeroed(block.stored_size + 1)?;
-    let length = bytes.len() - 1;
-    source.fill(start, &mut bytes[..length])?;
+    // The memory of an earlier block has pages already, and serves again after this one.
+    let mut bytes = used(block.stored_size + 1, working.split(block.stored_size + 1))?;
+    if let Some((last, bytes)) = bytes.split_last_mut() {
+        source.fill(start, bytes)?;
+        *last = 0;
+    }
     Ok(bytes)
 }
 

@@ -103,7 +103,7 @@ impl Cache {
         let in_pieces = self.in_pieces(block);
         let window = if in_pieces { decode::window(block, &**source) } else { 0 };
         let piece = if in_pieces { limits::DECODED_PIECE as u64 } else { 0 };
-        let _working = self.reserve_more(decode::working(block, window).saturating_add(piece), file.cost())?;
+        let mut working = self.reserve_more(decode::working(block, window).saturating_add(piece), file.cost())?;
         if in_pieces {
             let mut pieces = Pieces::new(block, &**source, self.verify, window)?;
             // Copied from one buffer: a file that is decoded in place piece by piece would not get large pages.
@@ -118,7 +118,7 @@ impl Cache {
             }
         } else {
             file.memory()
-                .fill(at..at + block.size, |out| decode::into(block, &**source, self.verify, out))
+                .fill(at..at + block.size, |out| decode::into(block, &**source, self.verify, &mut working, out))
                 .map_err(SourceError::from)??;
             file.advance(at + block.size);
         }

@@ -122,13 +122,14 @@ impl Cache {
             Ok(room) => room,
             Err(error) => return self.finish(key, slot, || Err(error)),
         };
-        let working = room.split(needs.working);
+        let mut working = room.split(needs.working);
         slot.set_room(room);
         // Smaller blocks are served only after all of it was checked.
         let late = if block.size > limits::WHOLE_BLOCK { self.late_failure(key) } else { None };
         if !self.in_pieces(block) {
             let is_late = |_: &BlockError| late.iter().for_each(|announce| announce());
-            let whole = || {
+            let mut stored = working.split(decode::stored(block));
+            let mut whole = || {
                 let spilled = self.spilled(block, &**source);
                 if let Some((spill, name)) = &spilled
                     && spill.has(name, 0)
@@ -143,7 +144,7 @@ impl Cache {
                 let start = Instant::now();
                 let sums = self.take_sums(key);
                 let room = || self.room_for(slot, block.size, &working);
-                let decoded = decode::whole(block, &**source, self.verify, &sums, room)?;
+                let decoded = decode::whole(block, &**source, self.verify, &sums, &mut stored, room)?;
                 self.note_checked(block, &**source);
                 if let Some(bytes) = decoded {
                     let (took, bytes) = (start.elapsed(), Arc::new(bytes));

@@ -56,8 +56,8 @@ impl Cache {
         }
         // Codecs that stream need only a window in addition to the bytes that they make.
         if block.codec == Codec::Zstd || block.size <= limits::WHOLE_BLOCK || !block.codec.is_stream() {
-            let _working = self.reserve(decode::working(block, 0))?;
-            return decode::into(block, &**source, self.verify, out);
+            let mut working = self.reserve(decode::working(block, 0))?;
+            return decode::into(block, &**source, self.verify, &mut working, out);
         }
         self.stream_into(block, source, out)
     }
