@@ -1,7 +1,7 @@
 //! MCAP, recordings of robots with an index (`docs/formats/mcap.md`).
 //!
-//! [`probe`] reads the front and the tail. [`parse`] reads the summary and the heads of the message indexes. If these
-//! cannot be relied on, [`scan::scan`] reads the whole file once.
+//! [`probe`] reads the front and the tail. [`parse`] reads the summary. If it cannot be relied on, [`scan::scan`] reads
+//! the whole file once.
 
 mod extra;
 mod record;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Block, Class, Crc, Fields, FormatError, Front as FileFront, PartError, Recognition,
-    recording::{Bytes, CHUNK, Entry, Layout, Placed, Recording, Window},
+    recording::{Bytes, CHUNK, Entry, Layout, Parts, Placed, Recording, Window},
 };
 use crate::{
     codec::{Chain, Codec, CrcKind, Filter},
@@ -88,8 +88,8 @@ pub struct Metadata {
 /// A chunk, or consecutive messages outside of chunks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Chunk {
-    /// A chunk record and the message indexes after it.
-    Indexed { record: Range<u64>, indexes: Range<u64> },
+    /// A chunk record, the message indexes after it, and the first and last time of its messages.
+    Indexed { record: Range<u64>, indexes: Range<u64>, times: Option<(u64, u64)> },
     /// A chunk record whose indexes are not used.
     Walked { record: Range<u64> },
     /// Records of messages.
@@ -345,6 +345,20 @@ impl Layout for Places {
 
     fn is_indexed(&self, chunk: u32) -> bool {
         matches!(self.chunks.get(chunk as usize), Some(Chunk::Indexed { .. }))
+    }
+
+    fn times(&self, chunk: u32) -> Option<(u64, u64)> {
+        if let Some(Chunk::Indexed { times, .. }) = self.chunks.get(chunk as usize) { *times } else { None }
+    }
+
+    fn parts(&self, chunk: u32) -> Parts {
+        match self.chunks.get(chunk as usize) {
+            Some(Chunk::Indexed { record, indexes, .. }) => {
+                Parts { index: indexes.clone(), whole: record.start..indexes.end }
+            }
+            Some(Chunk::Walked { record }) => Parts { index: 0..0, whole: record.clone() },
+            Some(Chunk::Loose(_)) | None => Parts::default(),
+        }
     }
 
     fn entries(

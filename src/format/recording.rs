@@ -205,6 +205,15 @@ pub type EachChunk<'a> = dyn FnMut(&dyn Bytes) -> Result<(), PartError> + 'a;
 /// Decodes the chunk with a number and passes it on. `Damaged` if it cannot be decoded.
 pub type Decode<'a> = dyn FnMut(u32, &Block, &mut EachChunk<'_>) -> Result<(), PartError> + 'a;
 
+/// Where the parts of a chunk are in the file, as far as that is known without reading it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Its index; empty if it has none.
+    pub index: Range<u64>,
+    /// The chunk and its index. Empty if only parts of the chunk will be read.
+    pub whole: Range<u64>,
+}
+
 /// How a format stores chunks and messages.
 pub trait Layout: fmt::Debug + Send + Sync {
     /// Returns where a chunk's records are, and how they are compressed.
@@ -215,6 +224,13 @@ pub trait Layout: fmt::Debug + Send + Sync {
 
     /// Returns whether the index of a chunk is used. All other chunks are walked.
     fn is_indexed(&self, chunk: u32) -> bool;
+
+    /// Returns between which times the messages of a chunk are, first and last, if that is stated elsewhere than in the
+    /// chunk and its index.
+    fn times(&self, chunk: u32) -> Option<(u64, u64)>;
+
+    /// Returns where the index of a chunk is, and where both are if they should be read together.
+    fn parts(&self, chunk: u32) -> Parts;
 
     /// Passes on a folder's messages in a chunk, from the chunk's index, in any order.
     ///

@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Block, Class, Fields, FormatError, Front as FileFront, PartError, Recognition,
-    recording::{Bytes, CHUNK, Entry, Folder, Layout, MESSAGES, Placed, Recording, Run, SchemaText, TOPIC, Window},
+    recording::{
+        Bytes, CHUNK, Entry, Folder, Layout, MESSAGES, Parts, Placed, Recording, Run, SchemaText, TOPIC, Window,
+    },
 };
 use crate::{
     codec::{Chain, Codec, Filter},
@@ -34,6 +36,12 @@ const CONNECTIONS: u64 = 65_535;
 /// Memory of a connection or chunk in addition to its texts.
 const RECORD: u64 = 256;
 
+/// Chunks whose heads are asked for at once.
+const TOGETHER: usize = 64;
+
+/// Bytes before and after the beginning of a chunk that are asked for first.
+const NEAR: u64 = 4 << 10;
+
 /// Longest header of a record in a chunk, in bytes.
 const LONGEST: u64 = 1 << 20;
 
@@ -54,8 +62,18 @@ pub struct Connection {
 #[derive(Debug)]
 struct Chunk {
     record: Range<u64>,
-    /// Where its index data are, if they are used.
-    indexes: Option<Range<u64>>,
+    /// Its index data, if they are used.
+    indexes: Option<Indexes>,
+    /// Whether it is compressed, so that it is read whole.
+    is_compressed: bool,
+}
+
+/// The index data of a chunk.
+#[derive(Debug)]
+struct Indexes {
+    range: Range<u64>,
+    /// The first and last time in them.
+    times: (u64, u64),
 }
 
 /// The damage that was found.
@@ -365,12 +383,19 @@ impl Bag {
     pub fn find(&self, source: &dyn Source, memory: &dyn Memory) -> Result<Found, FormatError> {
         let mut found = Found { chunks: Vec::new(), damaged: 0 };
         for (at, info) in self.infos.iter().enumerate() {
+            if at.is_multiple_of(TOGETHER) {
+                // The index data of a chunk end where the next chunk begins.
+                let some = self.infos.iter().skip(at).take(TOGETHER).map(|info| info.offset);
+                let some = some.map(|offset| offset.saturating_sub(NEAR)..offset.saturating_add(NEAR));
+                source.prefetch_small(some.map(|range| range.start..range.end.min(source.len())).collect());
+            }
             let reach = self.infos.get(at + 1).map_or(self.index_pos, |next| next.offset);
             let candidate = chunk_block(source, info.offset, reach).and_then(|(block, compression)| {
                 let end = block.offset + block.stored_size;
                 memory.reserve(2 * size_of::<Candidate>() as u64)?;
                 let indexes = indexed(source, info, end..reach, block.size)?;
-                Ok(Candidate { info: at, block, compression, chunk: Chunk { record: info.offset..end, indexes } })
+                let chunk = Chunk { record: info.offset..end, indexes, is_compressed: block.codec != Codec::None };
+                Ok(Candidate { info: at, block, compression, chunk })
             });
             match candidate {
                 Ok(candidate) => found.chunks.push(candidate),
@@ -496,7 +521,8 @@ fn sound(block: &Block, compression: &str, at: u64) -> Result<(), PartError> {
 
 /// Returns where the index data of a chunk are; `None` if they do not have one record for each connection of the chunk
 /// info.
-fn indexed(source: &dyn Source, info: &Info, range: Range<u64>, size: u64) -> Result<Option<Range<u64>>, PartError> {
+fn indexed(source: &dyn Source, info: &Info, range: Range<u64>, size: u64) -> Result<Option<Indexes>, PartError> {
+    let mut times = (u64::MAX, 0);
     let mut counts: HashMap<u32, u64> = HashMap::new();
     let mut window = Window::new(source, range.end);
     let mut at = range.start;
@@ -511,6 +537,8 @@ fn indexed(source: &dyn Source, info: &Info, range: Range<u64>, size: u64) -> Re
                 if entry.u32(8).is_none_or(|offset| u64::from(offset) >= size) {
                     return Ok(None);
                 }
+                let time = time(&entry[..8]).unwrap_or(0);
+                times = (times.0.min(time), times.1.max(time));
                 read += 12;
             }
             if read == 0 {
@@ -525,7 +553,7 @@ fn indexed(source: &dyn Source, info: &Info, range: Range<u64>, size: u64) -> Re
     for (id, count) in &info.counts {
         *stated.entry(*id).or_default() += u64::from(*count);
     }
-    Ok((counts == stated).then_some(range.start..at))
+    Ok((counts == stated).then_some(Indexes { range: range.start..at, times }))
 }
 
 /// Reads the head of an index data record: its connection, and where its entries are.
@@ -558,6 +586,19 @@ impl Layout for Places {
         self.chunks.get(chunk as usize).is_some_and(|chunk| chunk.indexes.is_some())
     }
 
+    fn times(&self, chunk: u32) -> Option<(u64, u64)> {
+        self.chunks.get(chunk as usize)?.indexes.as_ref().map(|indexes| indexes.times)
+    }
+
+    fn parts(&self, chunk: u32) -> Parts {
+        let Some(Chunk { record, indexes, is_compressed }) = self.chunks.get(chunk as usize) else {
+            return Parts::default();
+        };
+        let index = indexes.as_ref().map_or(0..0, |indexes| indexes.range.clone());
+        let whole = if *is_compressed { record.start..record.end.max(index.end) } else { 0..0 };
+        Parts { index, whole }
+    }
+
     fn entries(
         &self,
         source: &dyn Source,
@@ -565,9 +606,8 @@ impl Layout for Places {
         folder: u32,
         each: &mut dyn FnMut(Entry),
     ) -> Result<(), PartError> {
-        let Some(range) = self.chunks.get(chunk as usize).and_then(|chunk| chunk.indexes.clone()) else {
-            return Ok(());
-        };
+        let indexes = self.chunks.get(chunk as usize).and_then(|chunk| chunk.indexes.as_ref());
+        let Some(Indexes { range, .. }) = indexes else { return Ok(()) };
         let mut window = Window::new(source, range.end);
         let mut at = range.start;
         while at < range.end {

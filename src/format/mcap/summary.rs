@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     format::{
-        CrcKind, PartError,
+        CrcKind, Fields, PartError,
         recording::{Folder, Front, MESSAGES, Recording, Run, SchemaText, TOPIC, Window},
     },
     source::{Memory, Source, SourceError},
@@ -22,6 +22,12 @@ pub(super) const RECORD: u64 = 256;
 
 /// Chunks whose message indexes are asked for at once.
 const TOGETHER: usize = 64;
+
+/// Bytes of a message index before its entries: channel and length.
+const INDEX_FRONT: u64 = 6;
+
+/// Bytes of an entry of a message index.
+const ENTRY: u64 = 16;
 
 /// The runs of each channel, and its weight (see `Folder::weight`).
 pub(super) type Runs = HashMap<u16, (Vec<Run>, u64)>;
@@ -99,8 +105,11 @@ fn damaged<T>(reason: impl Into<String>) -> Result<T, PartError> {
 
 /// A chunk index.
 struct ChunkIndex {
+    times: (u64, u64),
     offset: u64,
     length: u64,
+    /// The channels that have a message index, and where it is.
+    channels: Box<[(u16, u64)]>,
     indexes: u64,
     size: u64,
 }
@@ -111,6 +120,24 @@ impl ChunkIndex {
         let start = self.offset + self.length;
         start..start + self.indexes
     }
+
+    /// Returns the number of messages of each channel, by the distances between its message indexes. `None` unless these
+    /// follow each other without a gap and fill the place after the chunk.
+    fn counts(&self) -> Option<Vec<(u16, u32)>> {
+        let Range { start, end } = self.indexes();
+        let mut at = start;
+        let mut counts = Vec::with_capacity(self.channels.len());
+        for (number, (channel, offset)) in self.channels.iter().enumerate() {
+            let next = self.channels.get(number + 1).map_or(end, |(_, next)| *next);
+            let entries = next.checked_sub(*offset)?.checked_sub(HEAD + INDEX_FRONT)?;
+            if *offset != at || !entries.is_multiple_of(ENTRY) {
+                return None;
+            }
+            counts.push((*channel, u32::try_from(entries / ENTRY).ok()?));
+            at = next;
+        }
+        (at == end).then_some(counts)
+    }
 }
 
 /// The counts of the statistics record, and the first and last time.
@@ -119,6 +146,8 @@ struct Statistics {
     /// Chunks, attachments, metadata.
     counts: [u64; 3],
     times: (u64, u64),
+    /// Messages of each channel, as stored: pairs of u16 and u64. May be empty.
+    channels: Box<[u8]>,
 }
 
 /// What the summary has in addition to channels and schemas.
@@ -142,7 +171,8 @@ impl Indexes {
         let mut front = Front(content);
         let added = match op {
             record::CHUNK_INDEX => {
-                memory.reserve(RECORD)?;
+                // The channels are in memory twice while they are sorted.
+                memory.reserve(RECORD + 4 * content.len() as u64)?;
                 self.chunk(&mut front, recording)
             }
             record::ATTACHMENT_INDEX => {
@@ -153,14 +183,17 @@ impl Indexes {
                 memory.reserve(RECORD + content.len() as u64)?;
                 self.metadata(&mut front)
             }
-            record::STATISTICS => self.statistics(&mut front),
+            record::STATISTICS => {
+                memory.reserve(RECORD + 4 * content.len() as u64)?;
+                self.statistics(&mut front)
+            }
             _ => Some(()),
         };
         Ok(added.is_some())
     }
 
     fn chunk(&mut self, front: &mut Front<'_>, recording: &mut Recording) -> Option<()> {
-        front.bytes(16)?;
+        let times = (front.u64()?, front.u64()?);
         let (offset, length) = (front.u64()?, front.u64()?);
         let map = front.string()?;
         let indexes = front.u64()?;
@@ -168,8 +201,11 @@ impl Indexes {
         if map.len() % 10 != 0 {
             return None;
         }
+        let pair = |pair: &[u8]| Some((pair.u16(0)?, pair.u64(2)?));
+        let mut channels: Box<[_]> = map.chunks_exact(10).filter_map(pair).collect();
+        channels.sort_unstable_by_key(|(_, offset)| *offset);
         recording.add_chunk(compression, stored, size);
-        self.chunks.push(ChunkIndex { offset, length, indexes, size });
+        self.chunks.push(ChunkIndex { times, offset, length, channels, indexes, size });
         Some(())
     }
 
@@ -197,8 +233,10 @@ impl Indexes {
         front.bytes(6)?;
         let [attachments, metadata, chunks] = [front.u32()?, front.u32()?, front.u32()?].map(u64::from);
         let times = (front.u64()?, front.u64()?);
-        let is_sound = front.string()?.len() % 10 == 0;
-        self.statistics.get_or_insert(Statistics { messages, counts: [chunks, attachments, metadata], times });
+        let channels: Box<[u8]> = front.string()?.into();
+        let is_sound = channels.len().is_multiple_of(10);
+        let counts = [chunks, attachments, metadata];
+        self.statistics.get_or_insert(Statistics { messages, counts, times, channels });
         is_sound.then_some(())
     }
 
@@ -227,7 +265,7 @@ impl Indexes {
     }
 }
 
-/// Parses the summary, and the heads of the message indexes after each chunk.
+/// Parses the summary. Message indexes are read only if the summary does not say how many messages they have.
 pub(super) fn parse(source: &dyn Source, ends: &Ends, memory: &dyn Memory) -> Result<Mcap, PartError> {
     let (start, footer) = (ends.summary_start, ends.footer);
     if start == 0 {
@@ -277,16 +315,22 @@ pub(super) fn parse(source: &dyn Source, ends: &Ends, memory: &dyn Memory) -> Re
     if let Some(id) = found.without_schema() {
         return damaged(format!("the schema of channel {id} is not in the summary"));
     }
-    let runs = count(source, &indexes.chunks, statistics.messages, &found, memory)?;
+    let runs = match stated(&indexes.chunks, &statistics, &found, memory)? {
+        Some(runs) => runs,
+        None => count(source, &indexes.chunks, statistics.messages, &found, memory)?,
+    };
+    let are_times_sound = are_times_sound(&indexes.chunks, &statistics);
     let (mut recording, channels, left_out) = found.finish(runs);
     (recording.stored_size, recording.size) = (counted.stored_size, counted.size);
     recording.compressions = counted.compressions;
     recording.times = Some(statistics.times).filter(|_| statistics.messages > 0);
     let ids = channels.iter().map(|channel| channel.id).collect();
-    let chunks = indexes
-        .chunks
-        .iter()
-        .map(|chunk| Chunk::Indexed { record: chunk.offset..chunk.offset + chunk.length, indexes: chunk.indexes() });
+    let chunks = indexes.chunks.iter().map(|chunk| Chunk::Indexed {
+        record: chunk.offset..chunk.offset + chunk.length,
+        indexes: chunk.indexes(),
+        // Both are 0 in a chunk without messages, and where a program did not know them.
+        times: Some(chunk.times).filter(|times| are_times_sound && *times != (0, 0)),
+    });
     Ok(Mcap {
         is_indexed: true,
         recording,
@@ -297,6 +341,67 @@ pub(super) fn parse(source: &dyn Source, ends: &Ends, memory: &dyn Memory) -> Re
         places: Places { chunks: chunks.collect(), ids },
         ..Mcap::default()
     })
+}
+
+/// Returns whether the times of the chunks can be relied on: each ends after it begins, and the first and the last are
+/// those of the statistics.
+fn are_times_sound(chunks: &[ChunkIndex], statistics: &Statistics) -> bool {
+    let filled = || chunks.iter().filter(|chunk| chunk.indexes > 0);
+    let first = filled().map(|chunk| chunk.times.0).min();
+    let last = filled().map(|chunk| chunk.times.1).max();
+    filled().all(|chunk| chunk.times.0 <= chunk.times.1) && first.zip(last) == Some(statistics.times)
+}
+
+/// Notes the messages of a channel in a chunk.
+fn add_run(
+    runs: &mut Runs,
+    channel: u16,
+    run: Run,
+    chunk: &ChunkIndex,
+    memory: &dyn Memory,
+) -> Result<(), SourceError> {
+    let (runs, weight) = runs.entry(channel).or_default();
+    match runs.last_mut() {
+        Some(last) if last.chunk == run.chunk => last.count = last.count.saturating_add(run.count),
+        _ => {
+            // Twice the size, because a list grows to twice its length.
+            memory.reserve(2 * size_of::<Run>() as u64)?;
+            runs.push(run);
+            *weight = weight.saturating_add(chunk.size);
+        }
+    }
+    Ok(())
+}
+
+/// Returns how many messages each channel has in each chunk, by the summary alone; `None` if the summary does not say it,
+/// or contradicts itself.
+fn stated(
+    chunks: &[ChunkIndex],
+    statistics: &Statistics,
+    found: &Found,
+    memory: &dyn Memory,
+) -> Result<Option<Runs>, SourceError> {
+    let mut runs = Runs::new();
+    let mut all = 0u64;
+    for (number, chunk) in (0u32..).zip(chunks) {
+        let Some(counts) = chunk.counts() else { return Ok(None) };
+        for (channel, count) in counts {
+            all = all.saturating_add(count.into());
+            if count > 0 && !found.has_channel(channel) || all > statistics.messages.min(MESSAGES) {
+                return Ok(None);
+            }
+            if count > 0 {
+                add_run(&mut runs, channel, Run { chunk: number, count }, chunk, memory)?;
+            }
+        }
+    }
+    let stated = statistics.channels.chunks_exact(10).filter_map(|pair| Some((pair.u16(0)?, pair.u64(2)?)));
+    let mut stated: HashMap<u16, u64> = stated.filter(|(_, count)| *count > 0).collect();
+    let is_same = runs.iter().all(|(channel, (runs, _))| {
+        stated.remove(channel) == Some(runs.iter().map(|run| u64::from(run.count)).sum::<u64>())
+    });
+    let are_channels_right = statistics.channels.is_empty() || is_same && stated.is_empty();
+    Ok(Some(runs).filter(|_| all == statistics.messages && are_channels_right))
 }
 
 /// Counts the entries of the message indexes by channel and chunk, and adds up the sizes of the chunks of each channel.
@@ -317,7 +422,7 @@ fn count(
         let range = chunk.indexes();
         let mut window = Window::new(source, range.end);
         indexes_in(&mut window, &range, &mut |_, channel, entries| {
-            let entries = (entries.end - entries.start) / 16;
+            let entries = (entries.end - entries.start) / ENTRY;
             if entries == 0 {
                 return Ok(());
             }
@@ -328,17 +433,7 @@ fn count(
             if all > stated.min(MESSAGES) {
                 return damaged(format!("the message indexes have more than {} entries", stated.min(MESSAGES)));
             }
-            let (runs, weight) = runs.entry(channel).or_default();
-            match runs.last_mut() {
-                Some(run) if run.chunk == number => run.count += entries as u32,
-                _ => {
-                    // Twice the size, because a list grows to twice its length.
-                    memory.reserve(2 * size_of::<Run>() as u64)?;
-                    runs.push(Run { chunk: number, count: entries as u32 });
-                    *weight = weight.saturating_add(chunk.size);
-                }
-            }
-            Ok(())
+            Ok(add_run(&mut runs, channel, Run { chunk: number, count: entries as u32 }, chunk, memory)?)
         })?;
     }
     match all == stated {

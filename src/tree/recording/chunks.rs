@@ -2,7 +2,7 @@
 
 use std::{io, ops::Range, sync::Arc};
 
-use super::{Core, damaged, fault_of};
+use super::{Core, damaged, fault_of, order::Then};
 use crate::{
     cache::{BlockError, Buffer, Key, Tag},
     codec::Codec,
@@ -10,7 +10,7 @@ use crate::{
         Block, PartError,
         recording::{Bytes, EachChunk, Entry, InFile, Placed},
     },
-    source::{Memory, SourceError},
+    source::{Memory, SourceError, Wait},
     tree::{WorkingMemory, no_memory},
     view::{BlockRef, Data, Fault, ReadContext, View},
 };
@@ -86,9 +86,21 @@ impl Core {
         chunk(reader, number, block)
     }
 
+    /// Starts to decode a chunk that will be read soon.
+    fn decode_ahead(&self, reader: &ReadContext, number: u32) {
+        if reader.wait() != Wait::Always {
+            return;
+        }
+        // Its errors are reported when it is read.
+        let Ok(block) = self.layout.block(&*reader.source, number) else { return };
+        if block.codec != Codec::None {
+            reader.cache.decode_ahead(key(reader, number), &block, &reader.source, true);
+        }
+    }
+
     /// Returns a message's chunk, and the message's place in it.
     pub(super) fn find(&self, reader: &ReadContext, folder: u32, row: u64) -> Result<(Chunk, Placed), Fault> {
-        let entries = self.entries(reader, folder, row)?;
+        let entries = self.entries(reader, folder, row, Then::Message)?;
         let Some((entry, number)) = entries.get(row) else {
             return Err(damaged(0, &format!("there is no message {row}")));
         };
@@ -107,7 +119,7 @@ impl Core {
     ) -> Result<(), Fault> {
         let mut row = rows.start;
         while row < rows.end {
-            let entries = self.entries(reader, folder, row)?;
+            let entries = self.entries(reader, folder, row, Then::Rows(rows.end))?;
             let end = entries.end().min(rows.end);
             if end <= row {
                 return Err(damaged(0, &format!("there is no message {row}")));
@@ -130,11 +142,15 @@ impl Core {
         mut each: impl FnMut(Message<'_>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let mut last: Option<(u32, Result<Held<'_>, Fault>)> = None;
+        let end = rows.end;
         self.each_entry(reader, folder, rows, |row, entry, number| {
             if last.as_ref().is_none_or(|(known, _)| *known != number) {
                 crate::wanted::check().map_err(SourceError::from)?;
                 // The memory of the previous chunk is released first.
                 last = None;
+                if let Some(next) = self.chunk_after(folder, row, end).filter(|next| *next != number) {
+                    self.decode_ahead(reader, next);
+                }
                 let chunk = only_damage(self.chunk(reader, number))?;
                 last = Some((number, chunk.map(|chunk| (chunk.clone(), chunk.in_file(reader)))));
             }
@@ -203,9 +219,14 @@ fn source_error(fault: &Fault) -> SourceError {
     }
 }
 
+/// Returns the key of a chunk in the cache.
+fn key(reader: &ReadContext, number: u32) -> Key {
+    Key::new(reader.container, Tag::Block, number.into(), 0)
+}
+
 /// Decodes and checks a chunk.
 fn chunk(reader: &ReadContext, number: u32, block: Block) -> Result<Chunk, Fault> {
-    let key = Key::new(reader.container, Tag::Block, number.into(), 0);
+    let key = key(reader, number);
     let block = BlockRef { number, block, error: None };
     let size = block.block.size;
     let decoded = match block.block.codec {

@@ -8,7 +8,9 @@ use super::{
     columns::{self, Column, What},
     describe,
     files::FileOf,
-    lines, table,
+    lines,
+    order::Then,
+    table,
 };
 use crate::{
     cache::Buffer,
@@ -431,7 +433,7 @@ impl<R: Recorded> Container for Tree<R> {
             return Ok(None);
         }
         let time = |row| {
-            let entries = self.core.entries(reader, *folder, row)?;
+            let entries = self.core.entries(reader, *folder, row, Then::Rows(row))?;
             Ok::<u64, Fault>(entries.get(row).map_or(0, |(entry, _)| entry.time))
         };
         let (first, last) = (time(0)?, time(count - 1)?);

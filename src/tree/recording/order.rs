@@ -1,15 +1,19 @@
 //! The messages of a folder in order: by time, then by their place (`docs/formats/mcap.md`, section 3).
 //!
 //! Chunks may overlap in time, and messages in a chunk are in any order. The chunks of a folder are grouped to segments
-//! that do not overlap. The entries of a segment are read and sorted when they are needed, and kept in the cache. If
-//! chunks that overlap have very many messages, they are divided at the times of sampled messages.
+//! that do not overlap: by the times that the file states for each chunk, and where these overlap by the chunks' indexes.
+//! The entries of a segment are read and sorted when they are needed, and kept in the cache. If chunks that overlap have
+//! very many messages, they are divided at the times of sampled messages.
 
 use std::{ops::Range, sync::Arc};
 
 use super::{Core, Part, damaged, fault_of};
 use crate::{
     cache::{BlockError, Buffer, Reservation},
-    format::{Fields, recording::Entry},
+    format::{
+        Fields, PartError,
+        recording::{Entry, Parts, Run},
+    },
     source::Memory,
     tree::{WorkingMemory, memory::with_memory},
     view::{Fault, ReadContext},
@@ -18,18 +22,67 @@ use crate::{
 /// About the number of entries in a segment.
 const SEGMENT: u64 = 1 << 16;
 
+/// About the most segments of a folder whose chunks are small. A segment of one chunk is the quickest to read.
+const SEGMENTS: usize = 4096;
+
+/// Chunks whose indexes are asked for at once.
+const TOGETHER: usize = 64;
+
+/// Largest chunk in bytes that is asked for together with its index.
+const WHOLE: u64 = 4 << 20;
+
 /// Bytes of an entry in the cache: time, offset, chunk, source.
 const ENTRY: usize = 24;
 
 /// The key that messages are ordered by: time and chunk.
 type Place = (u64, u32);
 
+/// What will be read after the entries of a row.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Then {
+    /// The entries of the following rows, up to this one.
+    Rows(u64),
+    /// The message.
+    Message,
+}
+
+/// Reads entries and passes them on.
+type ReadEntries<'a> = dyn FnMut(&mut dyn FnMut(Entry)) -> Result<(), PartError> + 'a;
+
+/// A chunk of a folder, and times between which its messages are.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    first: u64,
+    last: u64,
+    run: Run,
+}
+
+impl Span {
+    /// Sorts spans, and passes on the groups whose times overlap.
+    fn each_group(spans: &mut [Self], mut each: impl FnMut(&mut [Self]) -> Result<(), Fault>) -> Result<(), Fault> {
+        spans.sort_unstable_by_key(|span| (span.first, span.run.chunk));
+        let mut rest = spans;
+        while let Some(first) = rest.first() {
+            let mut last = (first.last, first.run.chunk);
+            let more = rest.iter().skip(1).take_while(|span| {
+                let overlaps = (span.first, span.run.chunk) <= last;
+                last = (last.0.max(span.last), last.1.max(span.run.chunk));
+                overlaps
+            });
+            let (group, after) = rest.split_at_mut(1 + more.count());
+            each(group)?;
+            rest = after;
+        }
+        Ok(())
+    }
+}
+
 /// Messages with consecutive rows.
 #[derive(Debug)]
 struct Segment {
     /// The row of the first.
     first: u64,
-    /// Chunks in [`Order::chunks`].
+    /// Chunks in [`Order::runs`].
     chunks: Range<usize>,
     /// If set, only messages from the first place on, and before the second.
     bounds: Option<(Place, Option<Place>)>,
@@ -39,7 +92,7 @@ struct Segment {
 #[derive(Debug)]
 pub(super) struct Order {
     /// Chunks, with the number of messages in each.
-    chunks: Vec<(u32, u32)>,
+    runs: Vec<Run>,
     segments: Vec<Segment>,
     rows: u64,
     _room: Reservation,
@@ -50,6 +103,13 @@ pub(super) struct Entries {
     buffer: Arc<Buffer>,
     /// The row of the first.
     pub(super) first: u64,
+}
+
+impl Order {
+    /// Returns the chunks in a part of the list.
+    fn chunks_in(&self, part: Range<usize>) -> impl Iterator<Item = u32> {
+        self.runs.get(part).unwrap_or_default().iter().map(|run| run.chunk)
+    }
 }
 
 impl Entries {
@@ -68,22 +128,42 @@ impl Entries {
 }
 
 impl Core {
-    /// Passes on the entries of a folder in a chunk, in any order.
-    pub(super) fn entries_in(
+    /// Passes the entries of a folder in a chunk, in any order, to a new value, and returns it. If the chunk's index is not
+    /// sound, or has not the messages that the file states, the chunk is decoded.
+    fn entries_in<T>(
         &self,
         reader: &ReadContext,
         folder: u32,
-        chunk: u32,
-        each: &mut dyn FnMut(Entry),
-    ) -> Result<(), Fault> {
-        if self.layout.is_indexed(chunk) {
-            return self.layout.entries(&*reader.source, chunk, folder, each).map_err(|error| fault_of(chunk, error));
+        run: Run,
+        new: impl Fn() -> T,
+        mut take: impl FnMut(&mut T, Entry),
+    ) -> Result<T, Fault> {
+        let Run { chunk, count } = run;
+        let is_indexed = self.layout.is_indexed(chunk);
+        let times = self.layout.times(chunk);
+        let mut found = |read: &mut ReadEntries<'_>| {
+            let (mut made, mut seen, mut are_inside) = (new(), 0, true);
+            read(&mut |entry| {
+                seen += 1;
+                are_inside &= times.is_none_or(|(first, last)| (first..=last).contains(&entry.time));
+                if seen <= count && are_inside {
+                    take(&mut made, entry);
+                }
+            })?;
+            Ok((seen == count && are_inside).then_some(made))
+        };
+        if is_indexed {
+            match found(&mut |each| self.layout.entries(&*reader.source, chunk, folder, each)) {
+                Ok(Some(made)) => return Ok(made),
+                Ok(None) | Err(PartError::Damaged(_)) => {}
+                Err(error) => return Err(fault_of(chunk, error)),
+            }
         }
         let bytes = self.chunk(reader, chunk)?;
-        bytes
-            .with(reader, |bytes| self.layout.walk(bytes, folder, each))
-            .map(drop)
-            .map_err(|error| fault_of(chunk, error))
+        let walked = bytes.with(reader, |bytes| found(&mut |each| self.layout.walk(bytes, folder, each).map(drop)));
+        walked.map_err(|error| fault_of(chunk, error))?.ok_or_else(|| {
+            damaged(chunk, &format!("it has not the {count} messages, or not the times, that the file states"))
+        })
     }
 
     /// Returns the order of a folder's messages.
@@ -105,41 +185,75 @@ impl Core {
         memory.reserve(64 * runs.len() as u64)?;
         let mut spans = Vec::with_capacity(runs.len());
         for run in runs {
-            let (mut first, mut last, mut count) = (u64::MAX, 0, 0u64);
-            self.entries_in(reader, folder, run.chunk, &mut |entry| {
-                (first, last, count) = (first.min(entry.time), last.max(entry.time), count + 1);
-            })?;
-            if count != u64::from(run.count) {
-                return Err(damaged(run.chunk, "its index has changed"));
+            // Unknown times overlap with all others, so they are measured.
+            let (first, last) = self.layout.times(run.chunk).unwrap_or((0, u64::MAX));
+            spans.push(Span { first, last, run: *run });
+        }
+        let mut order = Order { runs: Vec::new(), segments: Vec::new(), rows: 0, _room: reader.cache.hold(0) };
+        let most = runs.len().div_ceil(SEGMENTS);
+        // Several small groups form a segment.
+        let (mut start, mut count) = (0, 0);
+        let mut add = |order: &mut Order, group: &[Span]| {
+            let here = group.iter().map(|span| u64::from(span.run.count)).sum::<u64>();
+            let end = order.runs.len();
+            if count > 0 && (count + here > SEGMENT || end - start >= most) {
+                self.add_segments(reader, folder, order, start..end, count, &memory)?;
+                (start, count) = (end, 0);
             }
-            spans.push((first, run.chunk, last, run.count));
-        }
-        spans.sort_unstable();
-        let chunks = spans.iter().map(|(_, chunk, _, count)| (*chunk, *count)).collect();
-        let mut order = Order { chunks, segments: Vec::new(), rows: 0, _room: reader.cache.hold(0) };
-        // Chunks that overlap form a group; several small groups form a segment.
-        let (mut start, mut count, mut group, mut group_count) = (0, 0u64, 0, 0u64);
-        let mut last: Option<Place> = None;
-        for (number, (first, chunk, until, here)) in spans.iter().enumerate() {
-            if last.is_some_and(|last| (*first, *chunk) > last) {
-                if count > 0 && count + group_count > SEGMENT {
-                    self.add_segments(reader, folder, &mut order, start..group, count, &memory)?;
-                    (start, count) = (group, 0);
-                }
-                (count, group, group_count, last) = (count + group_count, number, 0, None);
+            order.runs.extend(group.iter().map(|span| span.run));
+            count += here;
+            Ok(())
+        };
+        Span::each_group(&mut spans, |group| {
+            if let [_] = group {
+                return add(&mut order, group);
             }
-            let (time, highest) = last.unwrap_or((*until, *chunk));
-            last = Some((time.max(*until), highest.max(*chunk)));
-            group_count += u64::from(*here);
-        }
-        if count > 0 && count + group_count > SEGMENT {
-            self.add_segments(reader, folder, &mut order, start..group, count, &memory)?;
-            (start, count) = (group, 0);
-        }
-        self.add_segments(reader, folder, &mut order, start..spans.len(), count + group_count, &memory)?;
-        let usage = 8 * order.chunks.len() + size_of::<Segment>() * order.segments.len();
+            self.measure(reader, folder, group)?;
+            Span::each_group(group, |group| add(&mut order, group))
+        })?;
+        let end = order.runs.len();
+        self.add_segments(reader, folder, &mut order, start..end, count, &memory)?;
+        let usage = size_of::<Run>() * order.runs.len() + size_of::<Segment>() * order.segments.len();
         order._room = memory.keep(usage as u64)?;
         Ok(order)
+    }
+
+    /// Finds the times of the first and last message of each chunk, by its entries.
+    fn measure(&self, reader: &ReadContext, folder: u32, spans: &mut [Span]) -> Result<(), Fault> {
+        for some in spans.chunks_mut(TOGETHER) {
+            self.announce(reader, some.iter().map(|span| span.run.chunk));
+            for span in some {
+                let none = || (u64::MAX, 0);
+                (span.first, span.last) = self.entries_in(reader, folder, span.run, none, |(first, last), entry| {
+                    (*first, *last) = ((*first).min(entry.time), (*last).max(entry.time));
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the indexes of some chunks fetched.
+    fn announce(&self, reader: &ReadContext, chunks: impl Iterator<Item = u32>) {
+        let indexes = chunks.map(|chunk| self.layout.parts(chunk).index).filter(|index| !index.is_empty());
+        reader.source.prefetch_small(indexes.collect());
+    }
+
+    /// Has what will be read from a segment on fetched.
+    fn announce_from(&self, reader: &ReadContext, order: &Order, number: usize, then: Then) {
+        let chunks = order.segments.get(number).map_or(0..0, |segment| segment.chunks.clone());
+        match (then, order.runs.get(chunks.clone())) {
+            (Then::Message, Some([run])) => {
+                let Parts { index, whole } = self.layout.parts(run.chunk);
+                let is_short = whole.end - whole.start <= WHOLE && !whole.is_empty();
+                reader.source.prefetch(&[if is_short { whole } else { index }]);
+            }
+            (Then::Message, _) => self.announce(reader, order.chunks_in(chunks.start..chunks.end)),
+            (Then::Rows(end), _) => {
+                let segments = order.segments.iter().skip(number).take_while(|segment| segment.first < end);
+                let until = segments.last().map_or(chunks.end, |segment| segment.chunks.end);
+                self.announce(reader, order.chunks_in(chunks.start..until.min(chunks.start + TOGETHER)));
+            }
+        }
     }
 
     /// Adds the messages of some chunks to the order, in several segments if there are very many.
@@ -165,14 +279,17 @@ impl Core {
         let step = count.div_ceil(SEGMENT);
         memory.reserve(4 * SEGMENT * size_of::<Place>() as u64)?;
         let mut sample: Vec<Place> = Vec::new();
-        let mut seen = 0u64;
-        for (chunk, _) in &order.chunks[chunks.clone()] {
-            self.entries_in(reader, folder, *chunk, &mut |entry| {
+        let mut before = 0u64;
+        for run in order.runs.get(chunks.clone()).unwrap_or_default() {
+            let new = || (before, Vec::new());
+            let (seen, here) = self.entries_in(reader, folder, *run, new, |(seen, here), entry| {
                 if seen.is_multiple_of(step) {
-                    sample.push((entry.time, *chunk));
+                    here.push((entry.time, run.chunk));
                 }
-                seen += 1;
+                *seen += 1;
             })?;
+            before = seen;
+            sample.extend(here);
         }
         sample.sort_unstable();
         let every = (SEGMENT / step).max(1) as usize;
@@ -180,11 +297,17 @@ impl Core {
         cuts.extend(sample.iter().skip(every).step_by(every));
         cuts.dedup();
         let mut counts = vec![0u64; cuts.len()];
-        for (chunk, _) in &order.chunks[chunks.clone()] {
-            self.entries_in(reader, folder, *chunk, &mut |entry| {
-                let segment = cuts.partition_point(|cut| *cut <= (entry.time, *chunk)).saturating_sub(1);
-                counts[segment] += 1;
-            })?;
+        for run in order.runs.get(chunks.clone()).unwrap_or_default() {
+            counts = self.entries_in(
+                reader,
+                folder,
+                *run,
+                || counts.clone(),
+                |counts, entry| {
+                    let segment = cuts.partition_point(|cut| *cut <= (entry.time, run.chunk)).saturating_sub(1);
+                    counts[segment] += 1;
+                },
+            )?;
         }
         for (number, count) in counts.into_iter().enumerate() {
             add(order, Some((cuts[number], cuts.get(number + 1).copied())), count);
@@ -192,8 +315,16 @@ impl Core {
         Ok(())
     }
 
+    /// Returns the first chunk of the segment after a row, if that begins before another row. Only of a known order.
+    pub(super) fn chunk_after(&self, folder: u32, row: u64, end: u64) -> Option<u32> {
+        let order = self.orders.lock().get(&folder).cloned()?;
+        let next = order.segments.partition_point(|segment| segment.first <= row);
+        let next = order.segments.get(next).filter(|segment| segment.first < end)?;
+        order.runs.get(next.chunks.start).map(|run| run.chunk)
+    }
+
     /// Returns the entries of the segment that contains a row.
-    pub(super) fn entries(&self, reader: &ReadContext, folder: u32, row: u64) -> Result<Entries, Fault> {
+    pub(super) fn entries(&self, reader: &ReadContext, folder: u32, row: u64, then: Then) -> Result<Entries, Fault> {
         let order = self.order(reader, folder)?;
         let number = order.segments.partition_point(|segment| segment.first <= row).saturating_sub(1);
         let Some(segment) = order.segments.get(number).filter(|_| row < order.rows) else {
@@ -204,26 +335,29 @@ impl Core {
         let key = Part::Entries.key(reader, folder, number as u64);
         let parts = reader.get_or_insert_with(key, || {
             let size = (count * ENTRY) as u64;
-            // Chunks may be decoded meanwhile, so this memory is not free soon and others must not wait for it.
-            let mut room = reader.cache.reserve(2 * size).map_err(BlockError::from)?;
+            // Chunks may be decoded meanwhile, so this memory is not free soon and others must not wait for it. A list
+            // may have twice the size of what is in it.
+            let mut room = reader.cache.reserve(3 * size).map_err(BlockError::from)?;
             room.hold();
+            self.announce_from(reader, &order, number, then);
             let mut found: Vec<(u64, u32, u64, u32)> = Vec::with_capacity(count);
-            for (chunk, _) in &order.chunks[segment.chunks.clone()] {
-                let mut is_more = false;
-                let each = &mut |entry: Entry| {
+            for Run { chunk, count: stated } in order.runs.get(segment.chunks.clone()).unwrap_or_default() {
+                let left = count - found.len().min(count);
+                let take = |here: &mut Vec<_>, entry: Entry| {
                     let place = (entry.time, *chunk);
                     let is_inside =
                         segment.bounds.is_none_or(|(from, to)| from <= place && to.is_none_or(|to| place < to));
-                    if is_inside && found.len() < count {
-                        found.push((entry.time, *chunk, entry.offset, entry.source));
-                    } else if is_inside {
-                        is_more = true;
+                    // One more than there may be shows that there are too many.
+                    if is_inside && here.len() <= left {
+                        here.push((entry.time, *chunk, entry.offset, entry.source));
                     }
                 };
-                self.entries_in(reader, folder, *chunk, each).map_err(|fault| fault.error)?;
-                if is_more {
+                let run = Run { chunk: *chunk, count: *stated };
+                let here = self.entries_in(reader, folder, run, Vec::new, take).map_err(|fault| fault.error)?;
+                if here.len() > left {
                     return Err(Arc::new(BlockError::Refused("its index has changed".into())));
                 }
+                found.extend(here);
             }
             if found.len() != count {
                 return Err(Arc::new(BlockError::Refused("its index has changed".into())));
