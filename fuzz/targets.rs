@@ -241,8 +241,8 @@ pub fn hdf5(bytes: &[u8]) {
         let Ok(object) = hdf5::Object::read(&reader, at) else { continue };
         let _ = hdf5::attribute::read(&reader, at, object.attributes);
         if let Ok(links) = hdf5::read_links(&reader, &object) {
-            for (_, target) in links.iter() {
-                if let hdf5::Target::Hard(at) = target
+            for link in links.iter() {
+                if let hdf5::Target::Hard(at) = link.target
                     && seen.insert(at)
                 {
                     next.push(at);

@@ -121,6 +121,38 @@ fn every_byte_of_each_kind_of_node() {
     assert!(opened > 50);
 }
 
+/// Damage of a node with a checksum, or of its signature, is reported with the object's path and the place in the file.
+#[test]
+fn damage_of_a_node_names_the_object_and_the_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut reported, mut kinds) = (0, BTreeSet::new());
+    for (name, bytes) in files().into_iter().filter(|(name, _)| ["indexes.h5", "ordinary_v0.h5"].contains(&&**name)) {
+        for (kind, at) in nodes(&bytes) {
+            // The root's own nodes are those of the whole file.
+            if !kinds.insert((name.clone(), kind.clone())) {
+                continue;
+            }
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0xff;
+            fs::write(folder.path().join("x.h5"), &damaged).unwrap();
+            let volume = Volume::open(folder.path()).unwrap();
+            for entry in volume.walk().flatten().filter(|entry| entry.kind() == EntryKind::File) {
+                let _ = entry.read();
+            }
+            for problem in volume.problems().iter().map(ToString::to_string) {
+                let place = problem.split_once("at byte ").and_then(|(_, rest)| rest.split(':').next()?.parse().ok());
+                // Attributes are reported by their names.
+                let is_attribute = problem.contains(": the attribute \"");
+                let is_place = place.is_some_and(|place: u64| place > 0 && place < bytes.len() as u64);
+                assert!(problem.starts_with("x.h5") && (is_place || is_attribute), "{kind} at {at}: {problem}");
+                reported += 1;
+            }
+        }
+    }
+    println!("{reported} problems of {} nodes", kinds.len());
+    assert!(reported > kinds.len() / 2);
+}
+
 /// What the golden files have and is refused, with the reason. A capability removes a line; nothing may add one.
 #[test]
 fn what_is_refused_only_shrinks() {

@@ -208,7 +208,8 @@ impl Hdf5 {
         let Some(object) = self.dataset_at(context, place)? else { return Ok(None) };
         let Some((group, Some(number))) = self.at(context, place)? else { return Ok(None) };
         let Ok(described) = &object.found else { return Ok(None) };
-        let pictures = self.pictures_of(context, &group, number, described)?;
+        let Some(link) = group.link(&self.store, context, number)? else { return Ok(None) };
+        let pictures = self.pictures_of(context, &group, &link, described)?;
         Ok(pictures.map(|pictures| (object, pictures)))
     }
 
@@ -338,7 +339,8 @@ impl Hdf5 {
     fn target_of(&self, context: &ReadContext, node: Node) -> Result<Option<String>, Fault> {
         let Some((group, Some(number))) = self.at(context, node.place)? else { return Ok(None) };
         let folder = group.path();
-        Ok(match self.shown(context, &group, number)? {
+        let Some(link) = group.link(&self.store, context, number)? else { return Ok(None) };
+        Ok(match self.shown(context, &group, &link)? {
             Shown::Ancestor(levels) => {
                 let above = group.ancestors().nth(levels as usize).map_or_else(String::new, Group::path);
                 Some(links::relative(&folder, &above))
@@ -459,7 +461,7 @@ impl Container for Hdf5 {
                 None | Some((_, None)) => None,
                 Some((group, Some(number))) => {
                     let is_own = matches!(part, Part::Attributes | Part::LargeAttributes)
-                        && group.child(&self.store, context, number)?.is_some();
+                        && self.child_at(context, &group, number)?.is_some();
                     match part {
                         Part::RawGroup | Part::RawDataset => Some(Node::of(Part::RawGroup, group.place)),
                         _ if is_own => Some(Node::of(Part::Group, node.place)),
@@ -493,8 +495,8 @@ impl Container for Hdf5 {
             Part::RawGroup if place == node::ROOT_PLACE => return Ok(RAW.into()),
             Part::RawGroup | Part::RawDataset => match self.at(context, place)? {
                 Some((group, Some(number))) => {
-                    let link = group.link(number)?.map_or(&b""[..], |(link, _)| link);
-                    names::folder(link, &names::RESERVED, 1)
+                    let link = group.link(&self.store, context, number)?;
+                    link.map_or_else(String::new, |link| names::folder(&link.name, &names::RESERVED, 1))
                 }
                 _ => String::new(),
             },
@@ -502,7 +504,7 @@ impl Container for Hdf5 {
             _ => match self.at(context, place)? {
                 Some((group, number)) => {
                     let inner = match number {
-                        Some(number) => group.child(&self.store, context, number)?,
+                        Some(number) => self.child_at(context, &group, number)?,
                         None => None,
                     };
                     let is_own = matches!(unpacked.part, Part::Attributes | Part::LargeAttributes);
@@ -668,7 +670,18 @@ impl Hdf5 {
         match self.at(context, place)? {
             None => Ok(None),
             Some((group, None)) => Ok(Some(group)),
-            Some((group, Some(number))) => group.shown_child(&self.store, context, number),
+            Some((group, Some(number))) => match group.link(&self.store, context, number)? {
+                Some(link) => group.shown_child(&self.store, context, &link),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// Returns the group that the link with a number leads to directly.
+    fn child_at(&self, context: &ReadContext, group: &Arc<Group>, number: u64) -> Result<Option<Arc<Group>>, Fault> {
+        match group.link(&self.store, context, number)? {
+            Some(link) => group.child(&self.store, context, &link),
+            None => Ok(None),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! B-trees of version 1: the index of a symbol table, and of chunks (sections 4 and 6.2).
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::Range};
 
 use super::{Place, Reader, Result, Structure};
 
@@ -19,12 +19,44 @@ const AT_ONCE: u64 = 4 << 10;
 /// Memory for the place of a node that was visited.
 const VISITED: u64 = 48;
 
+/// The keys of a node: one before each child, and one after the last.
+pub(super) struct Keys<'a> {
+    /// The node after its head.
+    fields: Structure<'a>,
+    /// Bytes of a key, and of a key and a child.
+    key: usize,
+    step: usize,
+    /// The number of children.
+    pub(super) children: usize,
+}
+
+impl Keys<'_> {
+    /// Returns the key before a child; for the number of children, the last one.
+    pub(super) fn get(&self, number: usize) -> Result<Structure<'_>> {
+        let mut fields = self.fields.clone();
+        fields.skip(number.saturating_mul(self.step))?;
+        fields.part(self.key)
+    }
+}
+
 /// Passes the children of all leaves to `each`, with the key before each. A key has `key` bytes.
 pub(super) fn walk(
     reader: &Reader<'_>,
     root: Place,
     kind: Kind,
     key: u64,
+    each: &mut dyn FnMut(Structure<'_>, Place) -> Result<()>,
+) -> Result<()> {
+    search(reader, root, kind, key, &|keys| Ok(0..keys.children), each)
+}
+
+/// Does the same for those children of each node that `choose` returns.
+pub(super) fn search(
+    reader: &Reader<'_>,
+    root: Place,
+    kind: Kind,
+    key: u64,
+    choose: &dyn Fn(&Keys<'_>) -> Result<Range<usize>>,
     each: &mut dyn FnMut(Structure<'_>, Place) -> Result<()>,
 ) -> Result<()> {
     let mut visited = HashSet::new();
@@ -51,16 +83,20 @@ pub(super) fn walk(
         }
         let mut node = reader.structure(at, &bytes);
         node.skip(head as usize)?;
+        let (key_size, step) = (key as usize, (key + offset) as usize);
+        let keys = Keys { fields: node.clone(), key: key_size, step, children: usize::from(count) };
+        let chosen = choose(&keys)?;
+        node.skip(chosen.start.saturating_mul(step))?;
         if its_level > 0 || kind == Kind::Group {
             let mut ahead = node.clone();
-            let children = (0..count).map_while(|_| {
+            let children = chosen.clone().map_while(|_| {
                 ahead.skip(key as usize).ok()?;
                 ahead.defined().ok()
             });
             reader.expect(children, AT_ONCE);
         }
         let first = next.len();
-        for _ in 0..count {
+        for _ in chosen {
             let (key, child) = (node.part(key as usize)?, node.defined()?);
             match its_level {
                 0 => each(key, child)?,

@@ -1,6 +1,6 @@
 //! B-trees of version 2: indexes of dense links and attributes, of large objects of heaps, and of chunks (section 5).
 
-use std::collections::HashSet;
+use std::{cmp::Ordering, collections::HashSet};
 
 use super::{Place, Reader, Result, Structure};
 
@@ -44,6 +44,15 @@ pub(super) fn width_of(most: u64) -> u64 {
     u64::from(most.max(1).ilog2()) / 8 + 1
 }
 
+/// What the header of a tree states.
+struct Head {
+    tree: Tree,
+    root: Option<Place>,
+    /// Records of the root, and of all nodes.
+    records: u64,
+    all: u64,
+}
+
 /// Passes all records of the tree whose header is at an address to `each`, in no particular order. `kinds` are the
 /// kinds of trees that the caller knows. `each` also gets the tree's kind.
 pub(super) fn walk(
@@ -52,6 +61,37 @@ pub(super) fn walk(
     kinds: &[u8],
     each: &mut dyn FnMut(u8, Structure<'_>) -> Result<()>,
 ) -> Result<()> {
+    search(reader, at, kinds, &|_| Ok(Ordering::Equal), each)
+}
+
+/// Returns the number of records of a tree.
+pub(super) fn count(reader: &Reader<'_>, at: Place, kinds: &[u8]) -> Result<u64> {
+    Ok(head(reader, at, kinds)?.all)
+}
+
+/// Passes the records that are equal to what is searched to `each`. `compare` compares a record with that.
+pub(super) fn search(
+    reader: &Reader<'_>,
+    at: Place,
+    kinds: &[u8],
+    compare: &dyn Fn(Structure<'_>) -> Result<Ordering>,
+    each: &mut dyn FnMut(u8, Structure<'_>) -> Result<()>,
+) -> Result<()> {
+    let Head { tree, root, records, .. } = head(reader, at, kinds)?;
+    let Some(root) = root.filter(|_| records > 0) else { return Ok(()) };
+    let mut visited = HashSet::new();
+    let mut next = vec![Next { at: root, records, level: tree.levels.len() - 1 }];
+    while let Some(node) = next.pop() {
+        reader.memory.reserve(VISITED)?;
+        if !visited.insert(node.at) {
+            return Err(reader.damaged(node.at, "a node of a B-tree that has two parents"));
+        }
+        tree.read(reader, &node, &mut next, compare, each)?;
+    }
+    Ok(())
+}
+
+fn head(reader: &Reader<'_>, at: Place, kinds: &[u8]) -> Result<Head> {
     let sizes = reader.sizes;
     let bytes = reader.checked(at, b"BTHD", 22 + u64::from(sizes.offset) + u64::from(sizes.length))?;
     let mut head = reader.structure(at, &bytes);
@@ -63,22 +103,12 @@ pub(super) fn walk(
     }
     let (node, record, depth) = (u64::from(head.u32()?), u64::from(head.u16()?), head.u16()?);
     head.skip(2)?;
-    let (root, records) = (head.address()?, u64::from(head.u16()?));
+    let (root, records, all) = (head.address()?, u64::from(head.u16()?), head.length()?);
     if record == 0 || node < BESIDE + record || depth > DEPTH {
         return Err(head.damaged(format!("a B-tree of depth {depth}, nodes of {node} bytes, records of {record}")));
     }
-    let Some(root) = root.filter(|_| records > 0) else { return Ok(()) };
     let tree = Tree { kind, node, record, levels: levels(node, record, u64::from(sizes.offset), depth) };
-    let mut visited = HashSet::new();
-    let mut next = vec![Next { at: root, records, level: usize::from(depth) }];
-    while let Some(node) = next.pop() {
-        reader.memory.reserve(VISITED)?;
-        if !visited.insert(node.at) {
-            return Err(reader.damaged(node.at, "a node of a B-tree that has two parents"));
-        }
-        tree.read(reader, &node, &mut next, each)?;
-    }
-    Ok(())
+    Ok(Head { tree, root, records, all })
 }
 
 /// Returns what nodes of each level may hold.
@@ -98,12 +128,13 @@ fn levels(node: u64, record: u64, address: u64, depth: u16) -> Vec<Level> {
 }
 
 impl Tree {
-    /// Reads a node: passes its records on, and adds its children to `next`.
+    /// Reads a node: passes its equal records on, and adds the children that may have such records to `next`.
     fn read(
         &self,
         reader: &Reader<'_>,
         node: &Next,
         next: &mut Vec<Next>,
+        compare: &dyn Fn(Structure<'_>) -> Result<Ordering>,
         each: &mut dyn FnMut(u8, Structure<'_>) -> Result<()>,
     ) -> Result<()> {
         let &Next { at, records, level } = node;
@@ -125,15 +156,26 @@ impl Tree {
         if kind != self.kind {
             return Err(fields.damaged(format!("a node of kind {kind} in a B-tree of kind {}", self.kind)));
         }
-        for _ in 0..records {
-            each(kind, fields.part(self.record as usize)?)?;
+        // Children from this one on may have equal records, up to the one before the first greater record.
+        let (mut from, mut to) = (0, None);
+        for number in 0..records {
+            let record = fields.part(self.record as usize)?;
+            match compare(record.clone())? {
+                Ordering::Less => from = number + 1,
+                Ordering::Equal => each(kind, record)?,
+                Ordering::Greater => {
+                    to.get_or_insert(number);
+                }
+            }
         }
         if below.is_some() {
             let first = next.len();
-            for _ in 0..=records {
+            for number in 0..=records {
                 let (at, records) = (fields.defined()?, fields.uint(width as usize)?);
                 fields.skip(total_width as usize)?;
-                next.push(Next { at, records, level: level - 1 });
+                if number >= from && to.is_none_or(|to| number <= to) {
+                    next.push(Next { at, records, level: level - 1 });
+                }
             }
             reader.expect(next.iter().skip(first).map(|child| child.at), self.node);
         }

@@ -97,7 +97,18 @@ impl Dataset {
     }
 }
 
-/// Reads all links of the root group.
+/// Opens the links of a group ([`Links::open`]).
+///
+/// # Errors
+/// Damage.
+pub fn open_links(reader: &Reader<'_>, group: &Object) -> Result<Links> {
+    match group.links() {
+        Some(stored) => Links::open(reader, group.at, stored),
+        None => Err(reader.damaged(group.at, "an object that is no group")),
+    }
+}
+
+/// Reads all links of a group.
 ///
 /// # Errors
 /// Damage.

@@ -1,6 +1,6 @@
 //! The superblock: where a file begins, and where its root is (sections 1 and 2).
 
-use super::{Error, Object, Place, Reader, Sizes, Structure, header, lookup3, read_links};
+use super::{Error, Object, Place, Reader, Sizes, Structure, header, lookup3, open_links};
 use crate::{
     format::{Class, FormatError, Front, PartError, Recognition},
     source::{Memory, Source, Unlimited},
@@ -146,7 +146,7 @@ pub fn parse(source: &dyn Source, name: Option<&[u8]>, memory: &dyn Memory) -> R
 pub fn probe(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
     let superblock = parse(source, Some(name), memory)?;
     let reader = superblock.reader(source, memory);
-    let links = Object::read(&reader, superblock.root).and_then(|root| read_links(&reader, &root));
+    let links = Object::read(&reader, superblock.root).and_then(|root| open_links(&reader, &root));
     match links {
         Ok(_) => Ok(()),
         Err(Error::Damaged { place, reason }) => {

@@ -17,7 +17,7 @@ use crate::{
     cache::Buffer,
     format::{
         DType,
-        hdf5::{AttributesAt, Class as TypeClass, Dataset, Kind, Layout, attribute::Attribute},
+        hdf5::{AttributesAt, Class as TypeClass, Dataset, Kind, Layout, Target, attribute::Attribute},
     },
     limits,
     source::Memory,
@@ -64,8 +64,8 @@ impl Hdf5 {
     pub(super) fn object_at(&self, context: &ReadContext, place: Place) -> Result<Option<Arc<Held<Described>>>, Fault> {
         let Some((group, number)) = self.at(context, place)? else { return Ok(None) };
         let Some(number) = number else { return self.store.object(context, group.at).map(Some) };
-        match group.link(number)? {
-            Some((_, crate::format::hdf5::Target::Hard(at))) => self.store.object(context, at).map(Some),
+        match group.link(&self.store, context, number)?.map(|link| link.target) {
+            Some(Target::Hard(at)) => self.store.object(context, at).map(Some),
             _ => Ok(None),
         }
     }
@@ -82,14 +82,19 @@ impl Hdf5 {
     /// Returns whether an object has attributes with a file of their own.
     pub(super) fn has_large(&self, context: &ReadContext, place: Place) -> Result<bool, Fault> {
         let Some(object) = self.object_at(context, place)? else { return Ok(false) };
-        match object.found.as_ref().map(|described| described.object.attributes) {
+        self.object_has_large(context, &object)
+    }
+
+    /// Does the same for an object that was read.
+    pub(super) fn object_has_large(&self, context: &ReadContext, object: &Held<Described>) -> Result<bool, Fault> {
+        let Ok(described) = &object.found else { return Ok(false) };
+        match described.object.attributes {
             // Each element has at least one byte, so a short message has no large array.
-            Ok(AttributesAt::Messages(longest)) if u64::from(longest) <= INLINE => return Ok(false),
-            Ok(AttributesAt::Messages(_) | AttributesAt::Dense(..)) => {}
-            _ => return Ok(false),
+            AttributesAt::Messages(longest) if u64::from(longest) <= INLINE => return Ok(false),
+            AttributesAt::Messages(_) | AttributesAt::Dense(..) => {}
+            AttributesAt::Nowhere => return Ok(false),
         }
-        let attributes = self.attributes_at(context, place)?;
-        let Some(attributes) = attributes else { return Ok(false) };
+        let attributes = self.store.attributes(context, &described.object)?;
         let Ok(all) = &attributes.found else { return Ok(false) };
         Ok(all.iter().any(|attribute| large(attribute).is_some()))
     }
@@ -123,11 +128,15 @@ impl Hdf5 {
             let Some((group, number)) = self.at(context, place)? else { return Ok(View::default()) };
             let inner = match number {
                 None => Some(group.clone()),
-                Some(number) => group.child(&self.store, context, number)?,
+                Some(number) => self.child_at(context, &group, number)?,
             };
-            match inner {
-                Some(inner) => self.arrays_folder(context, &inner, None)?,
-                None => self.arrays_folder(context, &group, number)?,
+            match (inner, number) {
+                (Some(inner), _) => self.arrays_folder(context, &inner, None)?,
+                (None, Some(number)) => {
+                    let link = group.link(&self.store, context, number)?;
+                    self.arrays_folder(context, &group, link.as_ref())?
+                }
+                (None, None) => String::new(),
             }
         } else {
             String::new()

@@ -7,7 +7,7 @@ use super::{
     store::{Damage, Described, Held, Store, fault},
 };
 use crate::{
-    format::hdf5::{self, Kind, Links, Object, Target},
+    format::hdf5::{self, Kind, Link, Links, Object, Target},
     tree::names,
     view::{Fault, ReadContext},
 };
@@ -16,7 +16,7 @@ use crate::{
 const DEPTH: u32 = 64;
 
 /// The group that a place is in, and the number of its link; `None` for the root itself.
-pub(super) type Located = (Arc<Group>, Option<usize>);
+pub(super) type Located = (Arc<Group>, Option<u64>);
 
 /// A group at its place.
 #[derive(Debug)]
@@ -28,8 +28,20 @@ pub(super) struct Group {
     pub(super) at: hdf5::Place,
     pub(super) depth: u32,
     links: Arc<Held<Links>>,
-    /// Its parent, and the number of the link to it.
-    pub(super) parent: Option<(Arc<Self>, usize)>,
+    /// Its parent, and the name of the link to it.
+    pub(super) parent: Option<(Arc<Self>, Box<[u8]>)>,
+}
+
+/// All links of a group.
+pub(super) struct All(Arc<Held<Links>>);
+
+impl std::ops::Deref for All {
+    type Target = Links;
+
+    fn deref(&self) -> &Links {
+        static NONE: Links = Links::new();
+        self.0.found.as_ref().unwrap_or(&NONE)
+    }
 }
 
 /// What a hard link leads to.
@@ -49,7 +61,7 @@ impl Group {
         Ok(Arc::new(Self { place: ROOT_PLACE, weight: 1, at, depth: 0, links, parent: None }))
     }
 
-    /// Returns its links.
+    /// Returns its links; where their index is if they are many.
     pub(super) fn links(&self) -> Result<&Links, Fault> {
         if self.depth > DEPTH {
             return Err(fault(0, "there are more than 64 groups on the way here"));
@@ -57,21 +69,45 @@ impl Group {
         self.links.found.as_ref().map_err(Damage::fault)
     }
 
-    /// Returns a link.
-    pub(super) fn link(&self, number: usize) -> Result<Option<(&[u8], Target<'_>)>, Fault> {
-        Ok(self.links()?.get(number))
+    /// Returns all its links.
+    pub(super) fn all(&self, store: &Store, context: &ReadContext) -> Result<All, Fault> {
+        let links = if self.links()?.are_many() { store.all_links(context, self.at)? } else { self.links.clone() };
+        match &links.found {
+            Ok(_) => Ok(All(links)),
+            Err(damage) => Err(damage.fault()),
+        }
+    }
+
+    /// Returns the link with a number.
+    pub(super) fn link(&self, store: &Store, context: &ReadContext, number: u64) -> Result<Option<Link<'_>>, Fault> {
+        let links = self.links()?;
+        match links.are_many() {
+            true => store.reading(context, |reader| links.get(reader, number)),
+            false => Ok(usize::try_from(number).ok().and_then(|place| links.nth(place))),
+        }
+    }
+
+    /// Returns the number of the link with a name.
+    pub(super) fn find(&self, store: &Store, context: &ReadContext, name: &[u8]) -> Result<Option<u64>, Fault> {
+        let links = self.links()?;
+        store.reading(context, |reader| links.find(reader, name))
     }
 
     /// Returns the weight of the groups in it.
     fn inner_weight(&self) -> Option<u128> {
-        let count = self.links.found.as_ref().ok()?.len() as u128 + 1;
+        let count = u128::from(self.links.found.as_ref().ok()?.bound()) + 1;
         self.weight.checked_mul(count)
     }
 
     /// Returns the place of a link.
-    pub(super) fn child_place(&self, number: usize) -> Result<Place, Fault> {
+    pub(super) fn child_place(&self, number: u64) -> Result<Place, Fault> {
         let place = self.place.child(self.weight, number);
         place.ok_or_else(|| fault(0, "there are too many groups on the way here"))
+    }
+
+    /// Returns the name of its own link; that of the root is empty.
+    pub(super) fn name(&self) -> &[u8] {
+        self.parent.as_ref().map_or(b"", |(_, name)| name)
     }
 
     /// Returns the groups from this one to the root.
@@ -97,17 +133,17 @@ impl Group {
         self: &Arc<Self>,
         store: &Store,
         context: &ReadContext,
-        number: usize,
+        link: &Link<'_>,
     ) -> Result<Option<Arc<Self>>, Fault> {
-        let Some((_, Target::Hard(at))) = self.link(number)? else { return Ok(None) };
+        let Target::Hard(at) = link.target else { return Ok(None) };
         let Hard::Object(at, object) = self.hard(store, context, at)? else { return Ok(None) };
         if !matches!(&object.found, Ok(Described { object: Object { kind: Kind::Group(_), .. }, .. })) {
             return Ok(None);
         }
-        let place = self.child_place(number)?;
+        let place = self.child_place(link.number)?;
         let weight = self.inner_weight().ok_or_else(|| fault(0, "there are too many groups on the way here"))?;
         let links = store.links(context, at)?;
-        let parent = Some((self.clone(), number));
+        let parent = Some((self.clone(), Box::from(&*link.name)));
         Ok(Some(Arc::new(Self { place, weight, at, depth: self.depth + 1, links, parent })))
     }
 
@@ -117,13 +153,11 @@ impl Group {
         self: &Arc<Self>,
         store: &Store,
         context: &ReadContext,
-        number: usize,
+        link: &Link<'_>,
     ) -> Result<Option<Arc<Self>>, Fault> {
-        let found = self.child(store, context, number)?;
-        match self.link(number)? {
-            Some((_, Target::Hard(at)))
-                if found.is_none() && self.links()?.is_group(number) && self.ancestor(at).is_none() =>
-            {
+        let found = self.child(store, context, link)?;
+        match link.target {
+            Target::Hard(at) if found.is_none() && link.is_group && self.ancestor(at).is_none() => {
                 Err(match &store.object(context, at)?.found {
                     Err(damage) => damage.fault(),
                     Ok(_) => {
@@ -140,9 +174,7 @@ impl Group {
     pub(super) fn path(self: &Arc<Self>) -> String {
         let mut parts = Vec::new();
         for group in self.ancestors() {
-            if let Some((parent, number)) = &group.parent
-                && let Ok(Some((name, _))) = parent.link(*number)
-            {
+            if let Some((_, name)) = &group.parent {
                 parts.push(names::folder(name, &names::RESERVED, 1));
             }
         }
@@ -163,17 +195,20 @@ impl Group {
             return Ok(Some((group, None)));
         }
         loop {
-            let count = group.links()?.len() as u128 + 1;
+            let count = u128::from(group.links()?.bound()) + 1;
             let number = rest % count;
             rest /= count;
             let Some(number) = number.checked_sub(1) else { return Ok(None) };
+            let number = number as u64;
             if rest == 0 {
-                return Ok(Some((group, Some(number as usize))));
+                return Ok(Some((group, Some(number))));
             }
-            match group.child(store, context, number as usize)? {
-                Some(child) => group = child,
-                None => return Ok(None),
-            }
+            let child = match group.link(store, context, number)? {
+                Some(link) => group.child(store, context, &link)?,
+                None => None,
+            };
+            let Some(child) = child else { return Ok(None) };
+            group = child;
         }
     }
 }

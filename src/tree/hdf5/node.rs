@@ -83,9 +83,8 @@ const ITEM: u32 = 35;
 /// Bits of a place.
 const PLACE: u32 = 88;
 
-/// The place of an object in the tree; 0 is the root. It is a number in a mixed base: the links of each group count
-/// from 1, and the base of each level is the number of the group's links and one more. So a place has as few bits as
-/// possible.
+/// The place of an object in the tree; 0 is the root. It is a number in a mixed base: the numbers of the links of each
+/// group count from 1, and the base of each level is one more than the greatest. So a place has as few bits as possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place(pub(super) u128);
 
@@ -114,8 +113,8 @@ impl Part {
 
 impl Place {
     /// Returns the place of a link, in a group whose links have the weight `weight`.
-    pub(super) fn child(self, weight: u128, number: usize) -> Option<Self> {
-        let place = weight.checked_mul(number as u128 + 1)?.checked_add(self.0)?;
+    pub(super) fn child(self, weight: u128, number: u64) -> Option<Self> {
+        let place = weight.checked_mul(u128::from(number) + 1)?.checked_add(self.0)?;
         (place >> PLACE == 0).then_some(Self(place))
     }
 }

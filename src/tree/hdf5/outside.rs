@@ -442,9 +442,13 @@ fn find(store: &Arc<Store>, context: &ReadContext, path: &[u8]) -> Result<Option
         }
         let all = store.links(context, current)?;
         let all = all.found.as_ref().map_err(super::store::Damage::fault)?;
-        match all.find(&part).and_then(|number| all.get(number)) {
-            Some((_, Target::Hard(at))) => current = at,
-            Some((_, Target::Soft(path))) => {
+        let target = store.reading(context, |reader| match all.find(reader, &part)? {
+            Some(number) => Ok(all.get(reader, number)?.map(|link| link.target)),
+            None => Ok(None),
+        })?;
+        match target {
+            Some(Target::Hard(at)) => current = at,
+            Some(Target::Soft(path)) => {
                 links += 1;
                 if links > LINKS {
                     return Ok(None);
@@ -452,7 +456,7 @@ fn find(store: &Arc<Store>, context: &ReadContext, path: &[u8]) -> Result<Option
                 if path.starts_with(b"/") {
                     current = store.superblock.root;
                 }
-                rest.extend(parts(path));
+                rest.extend(parts(&path));
             }
             _ => return Ok(None),
         }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     format::{
         DType,
-        hdf5::{Class, Target, attribute::Attribute},
+        hdf5::{Class, Link, Target, attribute::Attribute},
     },
     limits,
     source::Memory,
@@ -198,14 +198,15 @@ fn demo(name: &[u8]) -> Option<u128> {
 impl Hdf5 {
     /// Returns an object that a link of a group leads to directly.
     fn found(&self, context: &ReadContext, group: &Arc<Group>, name: &[u8]) -> Result<Option<Found>, Fault> {
-        let Some(number) = group.links()?.find(name) else { return Ok(None) };
-        self.found_at(context, group, number)
+        let Some(number) = group.find(&self.store, context, name)? else { return Ok(None) };
+        let Some(link) = group.link(&self.store, context, number)? else { return Ok(None) };
+        self.found_by(context, group, &link)
     }
 
-    fn found_at(&self, context: &ReadContext, group: &Arc<Group>, number: usize) -> Result<Option<Found>, Fault> {
-        let Some((_, Target::Hard(at))) = group.link(number)? else { return Ok(None) };
+    fn found_by(&self, context: &ReadContext, group: &Arc<Group>, link: &Link<'_>) -> Result<Option<Found>, Fault> {
+        let Target::Hard(at) = link.target else { return Ok(None) };
         let object = self.store.object(context, at)?;
-        let group = group.child(&self.store, context, number)?;
+        let group = group.child(&self.store, context, link)?;
         Ok(Some(Found { group, object }))
     }
 
@@ -288,9 +289,11 @@ impl Hdf5 {
     }
 
     fn has_demos(&self, context: &ReadContext, group: &Arc<Group>) -> Result<bool, Fault> {
-        let Ok(links) = group.links() else { return Ok(false) };
-        for (number, (name, _)) in links.iter().enumerate() {
-            if demo(name).is_some() && group.child(&self.store, context, number)?.is_some() {
+        if group.links().is_err() {
+            return Ok(false);
+        }
+        for link in group.all(&self.store, context)?.iter() {
+            if demo(&link.name).is_some() && group.child(&self.store, context, &link)?.is_some() {
                 return Ok(true);
             }
         }
@@ -584,21 +587,23 @@ impl Hdf5 {
             return Ok((columns, 0));
         };
         let mut demos = Vec::new();
-        for (number, (name, _)) in group.links()?.iter().enumerate() {
-            if let Some(order) = demo(name)
-                && group.child(&self.store, context, number)?.is_some()
+        let links = group.all(&self.store, context)?;
+        for (place, link) in links.iter().enumerate() {
+            if let Some(order) = demo(&link.name)
+                && group.child(&self.store, context, &link)?.is_some()
             {
-                memory.reserve(128 + 4 * name.len() as u64)?;
-                demos.push((order, name, number));
+                memory.reserve(128 + 4 * link.name.len() as u64)?;
+                demos.push((order, place));
             }
         }
+        // Places are in the order of names.
         demos.sort_unstable();
         let rows = demos.len() as u64;
         let mut texts = Vec::with_capacity(demos.len());
         let (mut samples, mut steps) = (Numbers::default(), Numbers::default());
-        for (_, name, number) in demos {
-            texts.push(name.into());
-            let Some(found) = self.found_at(context, &group, number)? else { continue };
+        for link in demos.into_iter().filter_map(|(_, place)| links.nth(place)) {
+            texts.push((&*link.name).into());
+            let Some(found) = self.found_by(context, &group, &link)? else { continue };
             let described = found.described();
             let count = match described {
                 Some(described) => self.attribute(context, described, b"num_samples", integer)?,
@@ -629,8 +634,9 @@ impl Hdf5 {
         let Some(steps) = self.steps(context)? else { return Ok((columns, 0)) };
         let step = columns.names.name(b"step");
         columns.columns.push(Column::row_numbers(&step, DType::I64, steps));
-        for (number, (name, _)) in self.root.links()?.iter().enumerate() {
-            let Some(found) = self.found_at(context, &self.root, number)? else { continue };
+        for link in self.root.all(&self.store, context)?.iter() {
+            let name = &*link.name;
+            let Some(found) = self.found_by(context, &self.root, &link)? else { continue };
             let Some(described) = found.described() else { continue };
             let Some(form) = described.form.as_ref().filter(|form| form.dims.first() == Some(&steps)) else { continue };
             if !matches!(&form.kind, FormKind::Plain(plain) if plain.element.record().is_none()) {

@@ -9,7 +9,7 @@ use super::{
     store::{Described, Held},
 };
 use crate::{
-    format::hdf5::{Chunked, Dataset, Kind, Layout, Object, Target},
+    format::hdf5::{Chunked, Dataset, Kind, Layout, Link, Object, Target},
     tree::{NodeId, names},
     view::{
         Fault, ReadContext, View,
@@ -41,8 +41,8 @@ fn coordinates(chunked: &Chunked, dims: &[u64], mut number: u64) -> Vec<u64> {
 
 impl Hdf5 {
     /// Returns what a link is in `.raw`: the folder of a group, or that of a dataset in chunks.
-    fn raw_part(&self, context: &ReadContext, group: &Arc<Group>, number: usize) -> Result<Option<Part>, Fault> {
-        let Some((_, Target::Hard(at))) = group.link(number)? else { return Ok(None) };
+    fn raw_part(&self, context: &ReadContext, group: &Arc<Group>, link: &Link<'_>) -> Result<Option<Part>, Fault> {
+        let Target::Hard(at) = link.target else { return Ok(None) };
         let Hard::Object(at, object) = group.hard(&self.store, context, at)? else { return Ok(None) };
         Ok(match &object.found {
             Ok(Described { object: Object { kind: Kind::Group(_), .. }, .. }) => Some(Part::RawGroup),
@@ -62,18 +62,16 @@ impl Hdf5 {
     pub(super) fn lookup_raw(&self, context: &ReadContext, node: Node, name: &str) -> Result<Option<NodeId>, Fault> {
         if node.part == Part::RawGroup {
             let Some(group) = self.group_at(context, node.place)? else { return Ok(None) };
-            let links = group.links()?;
-            let is_it = |number: &usize| {
-                links.get(*number).is_some_and(|(link, _)| names::folder(link, &names::RESERVED, 1) == name)
+            let is_it = |link: &Link<'_>| names::folder(&link.name, &names::RESERVED, 1) == name;
+            let found = match group.find(&self.store, context, &names::stored(name))? {
+                Some(number) => group.link(&self.store, context, number)?.filter(is_it),
+                None => None,
             };
-            let found = links.find(&crate::tree::names::stored(name)).filter(is_it);
-            let found = match found {
-                None if name.contains("%~") => (0..links.len()).find(is_it),
-                found => found,
-            };
-            let Some(number) = found else { return Ok(None) };
-            let Some(part) = self.raw_part(context, &group, number)? else { return Ok(None) };
-            return Ok(Node::of(part, group.child_place(number)?).pack());
+            let all =
+                if found.is_none() && name.contains("%~") { Some(group.all(&self.store, context)?) } else { None };
+            let Some(link) = found.or_else(|| all.as_ref()?.iter().find(is_it)) else { return Ok(None) };
+            let Some(part) = self.raw_part(context, &group, &link)? else { return Ok(None) };
+            return Ok(Node::of(part, group.child_place(link.number)?).pack());
         }
         let Some(object) = self.raw_dataset(context, node)? else { return Ok(None) };
         let Ok(described) = &object.found else { return Ok(None) };
@@ -104,13 +102,13 @@ impl Hdf5 {
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         if node.part == Part::RawGroup {
             let Some(group) = self.group_at(context, node.place)? else { return Ok(()) };
-            let links = group.links()?;
+            let links = group.all(&self.store, context)?;
             for number in from..links.len() {
                 crate::wanted::check().map_err(|error| Fault::from(crate::source::SourceError::from(error)))?;
-                let Some((link, _)) = links.get(number) else { break };
-                let Some(part) = self.raw_part(context, &group, number)? else { continue };
-                let name = names::folder(link, &names::RESERVED, 1);
-                if each(number as u64 + 1, &name, Node::of(part, group.child_place(number)?)).is_break() {
+                let Some(link) = links.nth(number) else { break };
+                let Some(part) = self.raw_part(context, &group, &link)? else { continue };
+                let name = names::folder(&link.name, &names::RESERVED, 1);
+                if each(number as u64 + 1, &name, Node::of(part, group.child_place(link.number)?)).is_break() {
                     break;
                 }
             }

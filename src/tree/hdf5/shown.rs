@@ -5,14 +5,14 @@ use std::{ops::ControlFlow, sync::Arc};
 use super::{
     Hdf5,
     form::{Form, FormKind},
-    group::{Group, Hard, Located},
+    group::{Group, Located},
     node::{Node, Part, Place},
     pictures::Pictures,
     soft::{self, Arrived, Outside},
     store::{Described, Held},
 };
 use crate::{
-    format::hdf5::{self, AttributesAt, Kind, Target},
+    format::hdf5::{self, AttributesAt, Kind, Link, Target},
     tree::{DESCRIPTION, NodeId, attributes, names},
     view::{Fault, ReadContext},
 };
@@ -49,6 +49,9 @@ pub(super) const WHOLE: u64 = 255;
 
 /// Number of links of a group whose objects are announced before the first of them is read.
 const AHEAD: usize = 256;
+
+/// Most links of a group whose objects are kept when the group is listed.
+const KEPT: usize = 1 << 16;
 
 /// Suffixes of files. If one ends in another, the longer one comes first.
 const SUFFIXES: [&str; 6] = [attributes::BESIDE, ".npy", ".jsonl", ".txt", ".bin", ".parquet"];
@@ -120,19 +123,30 @@ fn dataset(form: &Form, has_pictures: bool) -> Vec<Piece> {
 
 impl Hdf5 {
     /// Returns how a link is shown.
-    pub(super) fn shown(&self, context: &ReadContext, group: &Arc<Group>, number: usize) -> Result<Shown, Fault> {
-        let Some((_, target)) = group.link(number)? else { return Ok(Shown::Nothing) };
-        Ok(match target {
-            Target::Hard(at) if group.links()?.is_group(number) => match group.ancestor(at) {
+    pub(super) fn shown(&self, context: &ReadContext, group: &Arc<Group>, link: &Link<'_>) -> Result<Shown, Fault> {
+        self.shown_in(context, group, link, true)
+    }
+
+    /// Does the same. `is_kept` is whether the object stays in the cache.
+    fn shown_in(
+        &self,
+        context: &ReadContext,
+        group: &Arc<Group>,
+        link: &Link<'_>,
+        is_kept: bool,
+    ) -> Result<Shown, Fault> {
+        Ok(match &link.target {
+            Target::Hard(at) => match group.ancestor(*at) {
                 Some(levels) => Shown::Ancestor(levels),
-                None => Shown::Group,
-            },
-            Target::Hard(at) => match group.hard(&self.store, context, at)? {
-                Hard::Ancestor(levels) => Shown::Ancestor(levels),
-                Hard::Object(_, object) => match &object.found {
-                    Ok(Described { object: hdf5::Object { kind: Kind::Group(_), .. }, .. }) => Shown::Group,
-                    _ => Shown::Object(object),
-                },
+                None if link.is_group => Shown::Group,
+                None => {
+                    let object =
+                        if is_kept { self.store.object(context, *at) } else { self.store.object_once(context, *at) }?;
+                    match &object.found {
+                        Ok(Described { object: hdf5::Object { kind: Kind::Group(_), .. }, .. }) => Shown::Group,
+                        _ => Shown::Object(object),
+                    }
+                }
             },
             Target::Soft(path) => Shown::Link(soft::follow(self, context, group, path)?),
             Target::External(file, path) => match soft::outside(self, context, file, path)? {
@@ -148,26 +162,41 @@ impl Hdf5 {
         &self,
         context: &ReadContext,
         group: &Arc<Group>,
-        number: usize,
+        link: &Link<'_>,
         described: &Described,
     ) -> Result<Option<Pictures>, Fault> {
-        let (Some(form), Some((name, _))) = (&described.form, group.link(number)?) else { return Ok(None) };
-        let folder = group.parent.as_ref().map(|(parent, number)| parent.link(*number)).transpose()?.flatten();
-        Pictures::of(self, context, described, form, name, folder.map_or(b"", |(name, _)| name))
+        let Some(form) = &described.form else { return Ok(None) };
+        Pictures::of(self, context, described, form, &link.name, group.name())
     }
 
     /// Returns the files and folders that show a link.
-    pub(super) fn pieces(&self, context: &ReadContext, group: &Arc<Group>, number: usize) -> Result<Vec<Piece>, Fault> {
-        Ok(match self.shown(context, group, number)? {
+    pub(super) fn pieces(
+        &self,
+        context: &ReadContext,
+        group: &Arc<Group>,
+        link: &Link<'_>,
+    ) -> Result<Vec<Piece>, Fault> {
+        self.pieces_shown(context, group, link, &self.shown(context, group, link)?)
+    }
+
+    fn pieces_shown(
+        &self,
+        context: &ReadContext,
+        group: &Arc<Group>,
+        link: &Link<'_>,
+        shown: &Shown,
+    ) -> Result<Vec<Piece>, Fault> {
+        Ok(match shown {
             Shown::Group => vec![Piece::folder(Part::Group)],
             Shown::Ancestor(_) => vec![Piece { part: Part::Link, item: WHOLE, suffix: None }],
             Shown::Nothing => Vec::new(),
-            Shown::Object(object) => self.pieces_of(context, group, number, &object)?,
+            Shown::Object(object) => self.pieces_of(context, group, link, object)?,
             Shown::Outside(outside) => outside.pieces.iter().map(|(piece, _)| piece.link()).collect(),
             Shown::Link(Arrived::Nowhere(_)) => vec![Piece { part: Part::Link, item: WHOLE, suffix: None }],
             Shown::Link(Arrived::Group(_)) => vec![Piece::folder(Part::Group).link()],
             Shown::Link(Arrived::Object(group, number)) => {
-                let pieces = self.pieces(context, &group, number)?;
+                let Some(link) = group.link(&self.store, context, *number)? else { return Ok(Vec::new()) };
+                let pieces = self.pieces(context, group, &link)?;
                 pieces.into_iter().map(Piece::link).collect()
             }
         })
@@ -177,7 +206,7 @@ impl Hdf5 {
         &self,
         context: &ReadContext,
         group: &Arc<Group>,
-        number: usize,
+        link: &Link<'_>,
         object: &Held<Described>,
     ) -> Result<Vec<Piece>, Fault> {
         let Ok(described) = &object.found else { return Ok(vec![Piece::file(Part::Stored, ".bin")]) };
@@ -185,7 +214,7 @@ impl Hdf5 {
             Some(form) => {
                 // Sequences always have a folder. Its pictures are found when it is listed.
                 let has_pictures = !matches!(form.kind, FormKind::Sequence(_))
-                    && self.pictures_of(context, group, number, described)?.is_some();
+                    && self.pictures_of(context, group, link, described)?.is_some();
                 dataset(form, has_pictures)
             }
             None => Vec::new(),
@@ -202,21 +231,22 @@ impl Hdf5 {
         context: &ReadContext,
         group: &Arc<Group>,
         name: &str,
-    ) -> Result<Option<(usize, Piece)>, Fault> {
+    ) -> Result<Option<(u64, Piece)>, Fault> {
         let stems = SUFFIXES.iter().filter_map(|suffix| name.strip_suffix(suffix)).chain([name]);
         for stem in stems {
-            if let Some(number) = group.links()?.find(&names::stored(stem))
-                && let Some(found) = self.piece_of_name(context, group, number, name)?
+            if let Some(number) = group.find(&self.store, context, &names::stored(stem))?
+                && let Some(link) = group.link(&self.store, context, number)?
+                && let Some(found) = self.piece_of_name(context, group, &link, name)?
             {
                 return Ok(Some((number, found)));
             }
         }
         // The names of long ones end in a hash.
         if name.contains("%~") {
-            for number in 0..group.links()?.len() {
-                let is_long = group.link(number)?.is_some_and(|(link, _)| 3 * link.len() + 64 > names::NAME_MAX);
-                if is_long && let Some(found) = self.piece_of_name(context, group, number, name)? {
-                    return Ok(Some((number, found)));
+            for link in group.all(&self.store, context)?.iter() {
+                let is_long = 3 * link.name.len() + 64 > names::NAME_MAX;
+                if is_long && let Some(found) = self.piece_of_name(context, group, &link, name)? {
+                    return Ok(Some((link.number, found)));
                 }
             }
         }
@@ -227,17 +257,16 @@ impl Hdf5 {
         &self,
         context: &ReadContext,
         group: &Arc<Group>,
-        number: usize,
+        link: &Link<'_>,
         name: &str,
     ) -> Result<Option<Piece>, Fault> {
-        let Some((link, _)) = group.link(number)? else { return Ok(None) };
         // Most names do not belong to the link. The object is not read for them.
-        let suffixes = SUFFIXES.iter().map(|suffix| names::file(link, suffix, 1));
-        if !suffixes.chain([names::folder(link, &names::RESERVED, 1)]).any(|known| known == name) {
+        let suffixes = SUFFIXES.iter().map(|suffix| names::file(&link.name, suffix, 1));
+        if !suffixes.chain([names::folder(&link.name, &names::RESERVED, 1)]).any(|known| known == name) {
             return Ok(None);
         }
-        let pieces = self.pieces(context, group, number)?;
-        Ok(pieces.into_iter().find(|piece| piece.name(link) == name))
+        let pieces = self.pieces(context, group, link)?;
+        Ok(pieces.into_iter().find(|piece| piece.name(&link.name) == name))
     }
 
     /// Returns the name of the folder of the large attributes of a link's object, or of the group itself. If a stored
@@ -246,14 +275,11 @@ impl Hdf5 {
         &self,
         context: &ReadContext,
         group: &Arc<Group>,
-        number: Option<usize>,
+        link: Option<&Link<'_>>,
     ) -> Result<String, Fault> {
-        let part = match number {
+        let part = match link {
             None => attributes::ARRAYS_OF_GROUP.as_bytes().to_vec(),
-            Some(number) => {
-                let link = group.link(number)?.map_or(&b""[..], |(name, _)| name);
-                [link, attributes::ARRAYS_BESIDE.as_bytes()].concat()
-            }
+            Some(link) => [&link.name, attributes::ARRAYS_BESIDE.as_bytes()].concat(),
         };
         for copy in 1..=u32::MAX {
             let name = names::folder(&part, &names::RESERVED, copy);
@@ -274,11 +300,12 @@ impl Hdf5 {
             return Ok(Some(Node::of(Part::LargeAttributes, group.place)));
         }
         let Some(stem) = base.strip_suffix(attributes::ARRAYS_BESIDE) else { return Ok(None) };
-        let Some(number) = group.links()?.find(&names::stored(stem)) else { return Ok(None) };
+        let Some(number) = group.find(&self.store, context, &names::stored(stem))? else { return Ok(None) };
+        let Some(link) = group.link(&self.store, context, number)? else { return Ok(None) };
         let place = group.child_place(number)?;
-        let is_it = matches!(self.shown(context, group, number)?, Shown::Object(..))
+        let is_it = matches!(self.shown(context, group, &link)?, Shown::Object(..))
             && self.has_large(context, place)?
-            && self.arrays_folder(context, group, Some(number))? == name;
+            && self.arrays_folder(context, group, Some(&link))? == name;
         Ok(is_it.then(|| Node::of(Part::LargeAttributes, place)))
     }
 
@@ -311,7 +338,8 @@ impl Hdf5 {
         from: u64,
         each: &mut dyn FnMut(u64, &str, Node) -> ControlFlow<()>,
     ) -> Result<(), Fault> {
-        let links = group.links()?;
+        let links = group.all(&self.store, context)?;
+        let is_kept = links.len() <= KEPT;
         if from < 1 && self.group_has_attributes(context, group)? {
             let node = Node::of(Part::Attributes, group.place);
             if each(1, attributes::OF_GROUP, node).is_break() {
@@ -340,21 +368,24 @@ impl Hdf5 {
             if (number - first as usize).is_multiple_of(AHEAD) {
                 self.store.expect(context, links.objects(number..number.saturating_add(AHEAD)));
             }
-            let Some((name, _)) = links.get(number) else { break };
-            let place = group.child_place(number)?;
-            let pieces = self.pieces(context, group, number)?;
+            let Some(link) = links.nth(number) else { break };
+            let place = group.child_place(link.number)?;
+            let shown = self.shown_in(context, group, &link, is_kept)?;
+            let pieces = self.pieces_shown(context, group, &link, &shown)?;
             let skip = if number as u64 == first { skip as usize } else { 0 };
             let base = (number as u64 + 1) * 16;
             let count = pieces.len();
             for (at, piece) in pieces.into_iter().enumerate().skip(skip) {
                 let node = Node::item(piece.part, place, piece.item);
-                if each(base + at as u64 + 1, &piece.name(name), node).is_break() {
+                if each(base + at as u64 + 1, &piece.name(&link.name), node).is_break() {
                     return Ok(());
                 }
             }
-            let is_object = skip <= count && matches!(self.shown(context, group, number)?, Shown::Object(..));
-            if is_object && self.has_large(context, place)? {
-                let name = self.arrays_folder(context, group, Some(number))?;
+            if let Shown::Object(object) = &shown
+                && skip <= count
+                && self.object_has_large(context, object)?
+            {
+                let name = self.arrays_folder(context, group, Some(&link))?;
                 if each(base + count as u64 + 1, &name, Node::of(Part::LargeAttributes, place)).is_break() {
                     return Ok(());
                 }
@@ -368,7 +399,7 @@ impl Hdf5 {
         &self,
         context: &ReadContext,
         group: &Arc<Group>,
-        number: Option<usize>,
+        number: Option<u64>,
         node: Node,
     ) -> Result<String, Fault> {
         let Some(number) = number else {
@@ -378,10 +409,11 @@ impl Hdf5 {
                 _ => String::new(),
             });
         };
+        let Some(link) = group.link(&self.store, context, number)? else { return Ok(String::new()) };
         if node.part == Part::LargeAttributes {
-            return self.arrays_folder(context, group, Some(number));
+            return self.arrays_folder(context, group, Some(&link));
         }
-        let Some((link, _)) = group.link(number)? else { return Ok(String::new()) };
+        let link = &link.name;
         let folder = || names::folder(link, &names::RESERVED, 1);
         let part = if node.part == Part::Link { Part::of(node.item) } else { Some(node.part) };
         Ok(match part {

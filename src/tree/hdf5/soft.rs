@@ -25,7 +25,7 @@ pub(super) enum Arrived {
     /// To a group.
     Group(Arc<Group>),
     /// To the object of a link of a group.
-    Object(Arc<Group>, usize),
+    Object(Arc<Group>, u64),
     /// Nowhere: the path below the container.
     Nowhere(Arc<str>),
 }
@@ -83,9 +83,10 @@ pub(super) fn outside(hdf5: &Hdf5, context: &ReadContext, file: &[u8], path: &[u
         None | Some(Arrived::Nowhere(_)) => return Ok(None),
         Some(Arrived::Group(group)) => vec![(Piece::folder(Part::Group), group.path())],
         Some(Arrived::Object(group, number)) => {
-            let (folder, name) = (group.path(), group.link(number)?.map_or(&b""[..], |(name, _)| name));
-            let place = |piece: Piece| (piece, super::joined(&folder, &piece.name(name)));
-            other.pieces(reader, &group, number)?.into_iter().map(place).collect()
+            let Some(link) = group.link(&other.store, reader, number)? else { return Ok(None) };
+            let folder = group.path();
+            let place = |piece: Piece| (piece, super::joined(&folder, &piece.name(&link.name)));
+            other.pieces(reader, &group, &link)?.into_iter().map(place).collect()
         }
     };
     Ok(Some(Outside { file: name, pieces }))
@@ -126,40 +127,43 @@ pub(super) fn resolve(
     let mut rest: Vec<Box<[u8]>> = parts(path).map(Box::from).collect();
     let mut links = 0;
     while let Some(part) = rest.pop() {
-        let found = match current.links() {
-            Ok(links) => links.find(&part),
+        let found = match current.find(&hdf5.store, context, &part) {
+            Ok(found) => found,
             Err(fault) if fault.would_block_for().is_some() => return Err(fault),
             Err(_) => return Ok(None),
         };
         let Some(number) = found else { return Ok(None) };
-        match current.link(number)? {
-            Some((_, Target::Hard(at))) => match current.hard(&hdf5.store, context, at)? {
+        let Some(link) = current.link(&hdf5.store, context, number)? else { return Ok(None) };
+        let next = match &link.target {
+            Target::Hard(at) => match current.hard(&hdf5.store, context, *at)? {
                 Hard::Ancestor(levels) => {
                     let above = current.ancestors().nth(levels as usize).cloned();
-                    current = above.unwrap_or_else(|| hdf5.root.clone());
+                    above.unwrap_or_else(|| hdf5.root.clone())
                 }
                 Hard::Object(_, object) => {
                     let is_group =
                         matches!(&object.found, Ok(Described { object: Object { kind: Kind::Group(_), .. }, .. }));
                     if !is_group {
-                        return Ok(rest.is_empty().then_some(Arrived::Object(current, number)));
+                        return Ok(rest.is_empty().then(|| Arrived::Object(current.clone(), number)));
                     }
-                    match current.child(&hdf5.store, context, number)? {
-                        Some(child) => current = child,
+                    match current.child(&hdf5.store, context, &link)? {
+                        Some(child) => child,
                         None => return Ok(None),
                     }
                 }
             },
-            Some((_, Target::Soft(path))) => {
+            Target::Soft(path) => {
                 links += 1;
                 if links > LINKS {
                     return Ok(None);
                 }
                 rest.extend(parts(path).map(Box::from));
-                current = start(&current, path);
+                start(&current, path)
             }
             _ => return Ok(None),
-        }
+        };
+        drop(link);
+        current = next;
     }
     Ok(Some(Arrived::Group(current)))
 }

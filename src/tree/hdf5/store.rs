@@ -47,6 +47,7 @@ const MAPPINGS: Tag = Tag::Parsed(5);
 const SLOTS: Tag = Tag::Parsed(6);
 const GRID: Tag = Tag::Parsed(7);
 const HIDDEN_GRID: Tag = Tag::Parsed(8);
+const ALL_LINKS: Tag = Tag::Parsed(9);
 
 /// Tag of documents, by their places.
 const DOCUMENT: Tag = Tag::Own(0);
@@ -251,18 +252,46 @@ impl Store {
 
     /// Returns the object at an address.
     pub(super) fn object(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Described>>, Fault> {
-        let read = |reader: &Reader<'_>| {
-            Ok(known(Object::read(reader, at))?.map(|object| {
-                let form = object.dataset().map(|dataset| Form::of(dataset, reader.place(at)));
-                Described { object, form }
-            }))
-        };
-        self.held(context, (OBJECT, at), read, Described::memory_usage)
+        self.held(context, (OBJECT, at), |reader| read_object(reader, at), Described::memory_usage)
     }
 
-    /// Returns the links of the group at an address.
+    /// Does the same without keeping the object: a listing of very many objects needs each only once.
+    pub(super) fn object_once(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Described>>, Fault> {
+        if let Some(known) = context.cache.parsed(self.key(context, OBJECT, at)) {
+            return Ok(known);
+        }
+        let (found, _room) = self.read_keeping(context, |reader| {
+            let found = read_object(reader, at)?;
+            let usage = found.as_ref().map_or(0, Described::memory_usage);
+            Ok((Held { found }, usage))
+        })?;
+        Ok(Arc::new(found))
+    }
+
+    /// Returns the links of the group at an address: all if they are few, and otherwise only where their index is.
     pub(super) fn links(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Links>>, Fault> {
-        self.held_of(context, (LINKS, at), hdf5::read_links, Links::memory_usage)
+        self.held_of(context, (LINKS, at), hdf5::open_links, Links::memory_usage)
+    }
+
+    /// Returns all links of the group at an address.
+    pub(super) fn all_links(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Links>>, Fault> {
+        let opened = self.links(context, at)?;
+        match &opened.found {
+            Ok(links) if links.are_many() => {
+                self.held_of(context, (ALL_LINKS, at), hdf5::read_links, Links::memory_usage)
+            }
+            _ => Ok(opened),
+        }
+    }
+
+    /// Runs work that reads structures of the file and keeps nothing large. Damage is a failure.
+    pub(super) fn reading<T>(
+        &self,
+        context: &ReadContext,
+        work: impl Fn(&Reader<'_>) -> hdf5::Result<T>,
+    ) -> Result<T, Fault> {
+        let (found, _room) = self.read_keeping(context, |reader| Ok((known(work(reader))?, 0)))?;
+        found.map_err(|damage| damage.fault())
     }
 
     /// Returns where the chunks of the dataset at an address are.
@@ -345,6 +374,13 @@ impl Store {
             None => Ok(context.cache.keep_shared(key, make()?, context.cache.hold(GRID_MEMORY))),
         }
     }
+}
+
+fn read_object(reader: &Reader<'_>, at: Place) -> Result<Known<Described>, Fault> {
+    Ok(known(Object::read(reader, at))?.map(|object| {
+        let form = object.dataset().map(|dataset| Form::of(dataset, reader.place(at)));
+        Described { object, form }
+    }))
 }
 
 fn mappings(reader: &Reader<'_>, object: &Object) -> hdf5::Result<Vec<Mapping>> {

@@ -84,17 +84,18 @@ impl Walk {
             if group.depth > DEPTH {
                 continue;
             }
-            let links = store.links(context, group.at)?;
+            let links = store.all_links(context, group.at)?;
             let Ok(links) = &links.found else { continue };
             store.expect(context, links.objects(0..AHEAD));
-            for (name, target) in links.iter() {
+            for link in links.iter() {
+                let name = &*link.name;
                 wanted::check().map_err(SourceError::from)?;
                 followed += 1;
                 if followed > LINKS {
                     walk.is_cut = true;
                     break 'walk;
                 }
-                match target {
+                match link.target {
                     Target::Hard(at) => walk.meet(&memory, at, number, name, group.depth + 1)?,
                     Target::Soft(_) => {}
                     Target::External(file, path) => {

@@ -251,6 +251,31 @@ fn a_reader_that_goes_through_decodes_each_chunk_once() {
     }
 }
 
+/// A column touches each chunk of its column of chunks, and the next columns take them from the cache.
+#[test]
+fn a_reader_of_columns_decodes_each_chunk_once() {
+    let model = Model::new(vec![100, 100], vec![16, 16], Turn::No, 4, None, 2, 0);
+    let chunks = model.blocks.len() as u64;
+    let reader = model.reader(64 << 20);
+    let array = Array::new(DType::U32, [100, 100], model.grid().view());
+    let mut out = vec![0; 100 * 4];
+    for column in 0..100 {
+        let slices = [Slice { start: 0, step: 1, count: 100 }, Slice { start: column, step: 1, count: 1 }];
+        array.fill_slices(&reader, &slices, &mut out).unwrap();
+        assert_eq!(out, model.sliced(&slices));
+    }
+    assert_eq!((misses(&reader), chunks), (49, 49));
+    // A whole array that is read straight into its answer counts, too.
+    let reader = model.reader(64 << 20);
+    let mut out = vec![0; 100 * 100 * 4];
+    let all = Slice { start: 0, step: 1, count: 100 };
+    Array::new(DType::U32, [100, 100], model.grid().view())
+        .fill_slices(&reader, &[all.clone(), all], &mut out)
+        .unwrap();
+    assert_eq!(out, model.shown);
+    assert_eq!(misses(&reader), chunks);
+}
+
 /// The array has twice the size of the cache: chunks of earlier slabs are evicted for those of later ones.
 #[test]
 fn slabs_behind_the_reader_make_room() {

@@ -1,0 +1,52 @@
+"""Groups of so many links that a look-up does not read them all."""
+
+import os
+
+import pytest
+
+from support import mounted
+
+import h5py
+import numpy as np
+
+LINKS = 70_000
+
+
+def write(path, libver):
+    """Names are not created in their order. Those of symbol tables take more than 1 MiB."""
+    with h5py.File(path, "w", libver=libver) as file:
+        many = file.create_group("many")
+        for number in range(LINKS):
+            h5py.h5g.create(many.id, b"group %010d" % (number * 7919 % LINKS))
+        many["group 0000000007/inner"] = np.arange(5)
+        many["group 0000000007"].attrs["unit"] = "m"
+        many["array"] = np.arange(3, dtype="f4")
+        many["array"].attrs["scale"] = 2
+        many["ö"] = "a text"
+        many["soft"] = h5py.SoftLink("group 0000000007/inner")
+        many["again"] = many["group 0000000007"]
+        file["outer"] = h5py.SoftLink("/many/array")
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_links_are_found_before_they_are_listed(tmp_path, libver):
+    write(tmp_path / "x.h5", libver)
+    with mounted(tmp_path) as mnt:
+        root, many = mnt / "x.h5", mnt / "x.h5/many"
+        inner = many / "group 0000000007/inner.npy"
+        assert (np.load(inner) == np.arange(5)).all()
+        assert (np.load(many / "array.npy") == [0, 1, 2]).all()
+        assert "scale" in (many / "array.attrs.json").read_text()
+        assert "unit" in (many / "group 0000000007/attributes.json").read_text()
+        assert os.readlink(many / "soft.npy") == "group 0000000007/inner.npy"
+        assert (np.load(many / "soft.npy") == np.arange(5)).all() and (np.load(root / "outer.npy") == [0, 1, 2]).all()
+        assert os.listdir(many / "again") == os.listdir(many / "group 0000000007")
+        for missing in ("group", "group 0000070000", "zzz", "array.txt", "inner.npy"):
+            assert not (many / missing).exists()
+        names = os.listdir(many)
+        groups = [f"group {number:010}" for number in range(LINKS)]
+        others = ["again", "array.attrs.json", "array.npy", "soft.npy", "ö.txt"]
+        # In the order of names.
+        assert [name for name in names if name.startswith("group")] == groups
+        assert sorted(set(names) - set(groups)) == others and len(names) == LINKS + len(others)
+        assert all((many / name).is_dir() for name in groups[:: LINKS // 100])
