@@ -247,10 +247,9 @@ def shards(rows, folder):
 
 
 def from_afar(rows, folder):
-    """Requests, after the bucket's own folder was listed, of `ls episodes` and of one picture of a known name."""
+    """Requests, after the bucket was mounted, of `ls episodes` and then of one picture of a known name."""
     def of(name, files, listed, picture):
         with far([(f"{path}", where) for path, where in files]) as bucket, bucket.mounted() as mnt:
-            os.listdir(mnt)
             bucket.requests()
             os.listdir(mnt / listed)
             first = bucket.requests()
@@ -267,7 +266,7 @@ def from_afar(rows, folder):
     of("LeRobot v3.0 of some kB", files_of(golden / "v30_av1"), "episodes", f"episodes/1/{front}")
     of("LeRobot v3.0 of 10 MB", files_of(folder), "episodes", f"episodes/150/images/{CAMERA}/017.png")
     of("LeRobot v2.1", files_of(golden / "v21_av1"), "episodes", f"episodes/1/{front}")
-    of("RLDS", files_of(fixtures / "pick_rlds"), "train/episodes", "train/episodes/1/images/observation/image/000.jpg")
+    of("RLDS", files_of(fixtures / "pick_rlds"), "train/episodes", "train/episodes/1/images/observation/image/001.png")
 
 
 WORKS = [(columns, robot), (frames, robot), (from_afar, robot), (shards, rlds)]
