@@ -193,6 +193,23 @@ fn a_chunk_is_decoded_where_its_index_is_not_sound() {
     }
 }
 
+/// A reader that goes through messages in order holds no chunk while another one is decoded for its entries.
+#[test]
+fn chunks_without_sound_indexes_need_no_memory_for_two() {
+    let mut written = written(6, 1 << 20, in_order, as_it_is);
+    for (_, indexes) in written.chunks.clone() {
+        written.bytes[indexes.start + 11] ^= 0xFF;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.mcap"), &written.bytes).unwrap();
+    std::thread::sleep(Duration::from_millis(150));
+    // Room for a chunk of 6 MiB and its stored bytes.
+    let vfs = walk::open(folder.path(), Options { cache_size: 16 << 20, ..Options::default() });
+    let bytes = read(&vfs, "a.mcap/topics/topic0/publish_time.npy").unwrap();
+    let expected: Vec<u8> = (0..18).flat_map(|number| in_order(number).to_le_bytes()).collect();
+    assert!(bytes[128..] == expected);
+}
+
 #[test]
 fn only_the_messages_of_a_chunk_fail_if_its_index_is_lost_too() {
     let mut written = written(6, 1000, in_order, as_it_is);

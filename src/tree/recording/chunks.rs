@@ -2,7 +2,10 @@
 
 use std::{io, ops::Range, sync::Arc};
 
-use super::{Core, damaged, fault_of, order::Then};
+use super::{
+    Core, damaged, fault_of,
+    order::{Entries, Then},
+};
 use crate::{
     cache::{BlockError, Buffer, Key, Tag},
     codec::Codec,
@@ -109,13 +112,13 @@ impl Core {
         placed.map(|placed| (chunk, placed)).map_err(|error| fault_of(number, error))
     }
 
-    /// Passes on the entries of some rows.
-    pub(super) fn each_entry(
+    /// Passes on the entries of each segment that has some of the rows, and which rows these are.
+    fn each_segment(
         &self,
         reader: &ReadContext,
         folder: u32,
         rows: Range<u64>,
-        mut each: impl FnMut(u64, Entry, u32) -> Result<(), Fault>,
+        mut each: impl FnMut(&Entries, Range<u64>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let mut row = rows.start;
         while row < rows.end {
@@ -124,13 +127,23 @@ impl Core {
             if end <= row {
                 return Err(damaged(0, &format!("there is no message {row}")));
             }
-            while row < end {
-                let Some((entry, chunk)) = entries.get(row) else { break };
-                each(row, entry, chunk)?;
-                row += 1;
-            }
+            each(&entries, row..end)?;
+            row = end;
         }
         Ok(())
+    }
+
+    /// Passes on the entries of some rows.
+    pub(super) fn each_entry(
+        &self,
+        reader: &ReadContext,
+        folder: u32,
+        rows: Range<u64>,
+        mut each: impl FnMut(u64, Entry, u32) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        self.each_segment(reader, folder, rows, |entries, mut rows| {
+            rows.try_for_each(|row| entries.get(row).map_or(Ok(()), |(entry, chunk)| each(row, entry, chunk)))
+        })
     }
 
     /// Passes on the messages of some rows, including those that are damaged. Fails at any other error.
@@ -141,40 +154,48 @@ impl Core {
         rows: Range<u64>,
         mut each: impl FnMut(Message<'_>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let mut last: Option<(u32, Result<Held<'_>, Fault>)> = None;
         let end = rows.end;
-        self.each_entry(reader, folder, rows, |row, entry, number| {
-            if last.as_ref().is_none_or(|(known, _)| *known != number) {
-                crate::wanted::check().map_err(SourceError::from)?;
-                // The memory of the previous chunk is released first.
-                last = None;
-                if let Some(next) = self.chunk_after(folder, row, end).filter(|next| *next != number) {
-                    self.decode_ahead(reader, next);
+        self.each_segment(reader, folder, rows, |entries, rows| {
+            // No chunk is held from one segment to the next: its entries may need another chunk, and the memory for it.
+            let mut last: Option<(u32, Result<Held<'_>, Fault>)> = None;
+            for row in rows {
+                let Some((entry, number)) = entries.get(row) else { break };
+                if last.as_ref().is_none_or(|(known, _)| *known != number) {
+                    crate::wanted::check().map_err(SourceError::from)?;
+                    // The memory of the previous chunk is released first.
+                    drop(last.take());
+                    if let Some(next) = self.chunk_after(folder, row, end).filter(|next| *next != number) {
+                        self.decode_ahead(reader, next);
+                    }
+                    let chunk = only_damage(self.chunk(reader, number))?;
+                    last = Some((number, chunk.map(|chunk| (chunk.clone(), chunk.in_file(reader)))));
                 }
-                let chunk = only_damage(self.chunk(reader, number))?;
-                last = Some((number, chunk.map(|chunk| (chunk.clone(), chunk.in_file(reader)))));
+                let (chunk, in_file) = match &last {
+                    Some((_, Ok(last))) => last,
+                    Some((_, Err(fault))) => {
+                        each(Message { row, placed: Err(fault.clone()) })?;
+                        continue;
+                    }
+                    None => break,
+                };
+                let slice = chunk.decoded.as_ref().map(|bytes| SliceOf(bytes));
+                let bytes: &dyn Bytes = slice.as_ref().map_or(in_file as &dyn Bytes, |slice| slice);
+                let placed = self.layout.place(bytes, &entry);
+                let length = placed.as_ref().map_or(0, |placed| placed.data.end - placed.data.start);
+                let memory = WorkingMemory::held(&reader.cache);
+                if chunk.decoded.is_none() && length > FEW {
+                    memory.reserve(length)?;
+                }
+                let message = placed.and_then(|placed| {
+                    let bytes = bytes.get(placed.data.start, length)?;
+                    Ok((placed, bytes))
+                });
+                match only_damage(message.map_err(|error| fault_of(number, error)))? {
+                    Ok((placed, bytes)) => each(Message { row, placed: Ok((placed, &bytes)) })?,
+                    Err(fault) => each(Message { row, placed: Err(fault) })?,
+                }
             }
-            let (chunk, in_file) = match &last {
-                Some((_, Ok(last))) => last,
-                Some((_, Err(fault))) => return each(Message { row, placed: Err(fault.clone()) }),
-                None => return Ok(()),
-            };
-            let slice = chunk.decoded.as_ref().map(|bytes| SliceOf(bytes));
-            let bytes: &dyn Bytes = slice.as_ref().map_or(in_file as &dyn Bytes, |slice| slice);
-            let placed = self.layout.place(bytes, &entry);
-            let length = placed.as_ref().map_or(0, |placed| placed.data.end - placed.data.start);
-            let memory = WorkingMemory::held(&reader.cache);
-            if chunk.decoded.is_none() && length > FEW {
-                memory.reserve(length)?;
-            }
-            let message = placed.and_then(|placed| {
-                let bytes = bytes.get(placed.data.start, length)?;
-                Ok((placed, bytes))
-            });
-            match only_damage(message.map_err(|error| fault_of(number, error)))? {
-                Ok((placed, bytes)) => each(Message { row, placed: Ok((placed, &bytes)) }),
-                Err(fault) => each(Message { row, placed: Err(fault) }),
-            }
+            Ok(())
         })
     }
 }
