@@ -103,8 +103,9 @@ def test_the_package_brings_that():
 def test_help_is_where_people_look(user):
     code, _, err = user.types("shardfs")
     assert code == 2 and "Usage: shardfs <COMMAND>" in err and "shardfs mount data/ /mnt/shards" in err
-    for name in ("WShard", "KDB", "kastore", "KAST", "IDV"):
-        assert name in user.sees("shardfs --help"), name
+    assert "`shardfs formats` lists the formats" in user.sees("shardfs --help")
+    for name in ("wshard", "kdb", "kastore", "kast", "idv", "hdf5", "zarr", "safetensors", "mcap", "lerobot"):
+        assert name in user.sees("shardfs formats"), name
     commands = re.findall(r"^  (\w+) +[A-Z]", user.sees("shardfs --help"), re.M)
     assert len(commands) >= 11
     for command in commands:

@@ -30,7 +30,7 @@ use crate::{
 #[command(after_help = "Examples:
   shardfs find data/
   shardfs find data/ --name 'ep_*' --newer 1d -0 | xargs -0 shardfs verify
-  shardfs find --json data/ | jq -r 'select(.format == \"KDB\") | .path'
+  shardfs find --json data/ | jq -r 'select(.size > 1e9) | .path'
 
 Exit codes: 0 success, 1 something could not be looked at (the rest is), 2 a wrong command line.")]
 pub(in crate::cli) struct Arguments {
