@@ -30,7 +30,6 @@ use hyper_util::service::TowerToHyperService;
 
 use crate::{cache::Buffer, limits, runtime::runtime, vfs::Vfs, volume::Volume};
 pub(crate) use http::access::{Access, random_hex};
-pub(crate) use http::paths::encode;
 use http::{
     connections::{self, Place},
     files,
@@ -38,6 +37,7 @@ use http::{
     refusal::Refusal,
     workers::{Workers, panic_text},
 };
+pub(crate) use http::{paths::encode, tls::Tls};
 
 /// A request, whose body has not been read.
 pub(crate) type Request = ::http::Request<Body>;
@@ -60,14 +60,16 @@ pub(crate) struct Site {
     /// What is shown.
     pub(crate) volume: Volume,
     access: Access,
+    /// How connections are encrypted, if they are.
+    tls: Option<Tls>,
     workers: Workers,
     recent: Recent,
 }
 
 impl Site {
-    /// Returns a site that shows a filesystem.
-    pub(crate) fn new(vfs: Arc<Vfs>, access: Access) -> Arc<Self> {
-        Arc::new(Self { volume: Volume::of(vfs), access, workers: Workers::new(), recent: Recent::new() })
+    /// Returns a site that shows a filesystem, encrypted if there is a certificate.
+    pub(crate) fn new(vfs: Arc<Vfs>, access: Access, tls: Option<Tls>) -> Arc<Self> {
+        Arc::new(Self { volume: Volume::of(vfs), access, tls, workers: Workers::new(), recent: Recent::new() })
     }
 
     /// Runs `work`, which may wait for a disk or a decoder, in a worker thread.
@@ -266,7 +268,7 @@ mod tests {
     #[test]
     fn a_panic_is_an_answer_to_one_request() {
         let vfs = Arc::new(Vfs::open("fixtures".as_ref(), Options::default()).unwrap());
-        let site = Site::new(vfs.clone(), Access::new([]));
+        let site = Site::new(vfs.clone(), Access::new([]), None);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();

@@ -1,4 +1,4 @@
-//! HTTP: connections, who may see the site, paths, ranges, conditions, bodies.
+//! HTTP and HTTPS: connections, who may see the site, paths, ranges, conditions, bodies.
 
 pub(super) mod access;
 pub(super) mod body;
@@ -10,5 +10,6 @@ pub(super) mod paths;
 pub(super) mod ranges;
 pub(super) mod recent;
 pub(super) mod refusal;
+pub(super) mod tls;
 pub(super) mod types;
 pub(super) mod workers;

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from support import BIN, daemon_of, mounted, run
+from support import BIN, certificates, daemon_of, mounted, run
 from support.stores import Store, free_port
 
 SECRET = "geheimnis"
@@ -81,14 +81,7 @@ def services(tls=None):
 
 def authority(folder):
     """A new authority's certificate, and the context of a server that it vouches for."""
-    def make(name, subject, *options):
-        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={subject}",
-                   "-keyout", folder / f"{name}.key", "-out", folder / name, *options]
-        subprocess.run(command, check=True, capture_output=True)
-
-    make("authority", "authority")
-    make("server", "127.0.0.1", "-CA", folder / "authority", "-CAkey", folder / "authority.key",
-         "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE")
+    certificates(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server", folder / "server.key")
     return folder / "authority", context

@@ -24,7 +24,7 @@ use crate::{
         output::escape,
         system::{number_key, running},
     },
-    serve::{self, Access, Site},
+    serve::{self, Access, Site, Tls},
     vfs::{self, Vfs},
 };
 
@@ -32,6 +32,8 @@ use crate::{
 const LEAST_TOKEN: usize = 16;
 /// Longest token in a file, in bytes.
 const MOST_TOKEN: u64 = 4096;
+/// Longest file with certificates, or with a key, in bytes.
+const MOST_PEM: u64 = 1 << 20;
 
 /// Serve what a mount would show to browsers and other programs, over HTTP and WebDAV
 ///
@@ -41,6 +43,7 @@ const MOST_TOKEN: u64 = 4096;
 #[command(after_help = "Examples:
   shardfs serve data/
   shardfs serve data/ --listen 0.0.0.0:8080
+  shardfs serve data/ --listen data.example.org:8443 --tls-cert fullchain.pem --tls-key privkey.pem
   curl -r 0-127 http://127.0.0.1:8080/files/ep_001.wshard/signal/joint_pos.npy | xxd
   curl -H 'Accept: application/json' http://127.0.0.1:8080/files/ep_001.wshard/signal/
 
@@ -68,6 +71,14 @@ pub(in crate::cli) struct Arguments {
     #[arg(long, conflicts_with_all = ["token", "token_file"])]
     public: bool,
 
+    /// Speak HTTPS, with the certificate in this file and those that lead to one that clients trust (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of the certificate (PEM, without a password)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
     /// Also accept this host name in requests, besides numbers, localhost and this machine's own name; may be given
     /// several times
     #[arg(long, value_name = "NAME")]
@@ -84,6 +95,9 @@ pub(in crate::cli) struct Arguments {
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("warn");
     let given = arguments.token_file.as_deref().map(token_in).transpose()?;
+    let tls = arguments.tls_cert.as_deref().zip(arguments.tls_key.as_deref());
+    let tls = tls.map(|(certificate, key)| tls_of(certificate, key)).transpose()?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
     let listener = TcpListener::bind(&arguments.listen).with_context(|| {
         let shown = escape::escaped(&arguments.listen);
         match arguments.listen.parse::<u16>() {
@@ -98,18 +112,18 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let listened = arguments.listen.rsplit_once(':').map(|(host, _)| host.to_owned());
     let mut access = Access::new(arguments.allow_host.iter().cloned().chain(listened));
     if let Some(token) = &token {
-        access = access.with_token(token, address);
+        access = access.with_token(token, address, tls.is_some());
     }
     let mut options = vfs::Options { control: !arguments.public, ..options(&arguments.view) };
     if arguments.flat {
         options.formats = &[];
     }
-    let site = open(&arguments.source, options, access)?;
+    let site = open(&arguments.source, options, access, tls)?;
     let signals = signals()?;
-    println!("{} is served at {}", escape::path(&arguments.source), link(address, ""));
+    println!("{} is served at {}", escape::path(&arguments.source), link(scheme, address, ""));
     match (&given, &token) {
         (Some(_), _) => println!("with the token of --token-file"),
-        (None, Some(token)) => println!("open {}", link(address, &format!("?token={token}"))),
+        (None, Some(token)) => println!("open {}", link(scheme, address, &format!("?token={token}"))),
         (None, None) if arguments.public => println!("to every client that reaches this address"),
         (None, None) => {}
     }
@@ -129,10 +143,15 @@ pub(in crate::cli) fn options(view: &ViewOptions) -> vfs::Options {
 ///
 /// # Errors
 /// When it is not there, or can't be listed.
-pub(in crate::cli) fn open(source: &Path, options: vfs::Options, access: Access) -> anyhow::Result<Arc<Site>> {
+pub(in crate::cli) fn open(
+    source: &Path,
+    options: vfs::Options,
+    access: Access,
+    tls: Option<Tls>,
+) -> anyhow::Result<Arc<Site>> {
     let vfs = Arc::new(Vfs::open(source, options)?);
     crate::cli::commands::mount::check_source(&vfs)?;
-    Ok(Site::new(vfs, access))
+    Ok(Site::new(vfs, access, tls))
 }
 
 /// The signals that end a server, from before its address is told on.
@@ -167,11 +186,11 @@ pub(in crate::cli) fn until_signal(
 }
 
 /// The address as people type it. What listens everywhere is reached by this machine's name.
-pub(in crate::cli) fn link(address: SocketAddr, rest: &str) -> String {
+pub(in crate::cli) fn link(scheme: &str, address: SocketAddr, rest: &str) -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     match address.ip() {
-        ip if ip.is_unspecified() && !name.is_empty() => format!("http://{name}:{}/{rest}", address.port()),
-        _ => format!("http://{address}/{rest}"),
+        ip if ip.is_unspecified() && !name.is_empty() => format!("{scheme}://{name}:{}/{rest}", address.port()),
+        _ => format!("{scheme}://{address}/{rest}"),
     }
 }
 
@@ -179,13 +198,31 @@ fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
+/// The certificate and key that connections are encrypted with.
+fn tls_of(certificate: &Path, key: &Path) -> anyhow::Result<Tls> {
+    let read = |path: &Path| {
+        let mut bytes = Vec::new();
+        File::open(path).and_then(|file| file.take(MOST_PEM).read_to_end(&mut bytes)).map(|_| bytes)
+    };
+    let of_certificate = || format!("--tls-cert {}", escape::path(certificate));
+    let certificates = read(certificate).and_then(|pem| Tls::certificates(&pem)).with_context(of_certificate)?;
+    warn_of_readers(key, "key");
+    let of_key = || format!("--tls-key {}", escape::path(key));
+    read(key).and_then(|pem| Tls::new(certificates, &pem)).with_context(of_key)
+}
+
+/// Warns if other users may read a secret in a file.
+fn warn_of_readers(path: &Path, what: &str) {
+    if path.metadata().is_ok_and(|found| found.mode() & 0o077 != 0) {
+        log::warn!("{}: other users may read the {what}", escape::path(path));
+    }
+}
+
 /// The token that a file holds, without what stands around it.
 fn token_in(path: &Path) -> anyhow::Result<String> {
     let shown = || escape::path(path);
     let file = File::open(path).with_context(shown)?;
-    if file.metadata().with_context(shown)?.mode() & 0o077 != 0 {
-        log::warn!("{}: other users may read the token", shown());
-    }
+    warn_of_readers(path, "token");
     let mut text = String::new();
     file.take(MOST_TOKEN).read_to_string(&mut text).with_context(shown)?;
     let token = text.trim();

@@ -41,7 +41,7 @@ pub(in crate::cli) struct Arguments {
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     crate::cli::log_to_stderr("warn");
     let (source, inside) = place::split(&arguments.path, arguments.view.checked().formats)?;
-    let site = serve::open(&source, serve::options(&arguments.view), Access::new([]))?;
+    let site = serve::open(&source, serve::options(&arguments.view), Access::new([]), None)?;
     let mut entry = site.volume.root()?;
     for name in &inside {
         let missing = || anyhow!("{}: no '{}' there", arguments.path.display(), name.display());
@@ -50,7 +50,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let path = encode(&inside.iter().collect::<PathBuf>());
     let page = if entry.is_folder() { format!("files/{path}") } else { format!("-/view/{path}") };
     let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
-    let link = serve::link(listener.local_addr().context("the address that is listened on")?, &page);
+    let link = serve::link("http", listener.local_addr().context("the address that is listened on")?, &page);
     let signals = serve::signals()?;
     println!("{link}");
     if !arguments.no_browser {

@@ -34,6 +34,8 @@ struct Secret {
     session: String,
     /// Name of the cookie. The port is part of it, because all ports of a machine share cookies.
     cookie: String,
+    /// Whether a browser must send it over encrypted connections only.
+    is_encrypted: bool,
 }
 
 impl Access {
@@ -48,12 +50,13 @@ impl Access {
     }
 
     /// Requires this token. The port of `address` becomes part of the cookie's name.
-    pub(crate) fn with_token(mut self, token: &str, address: SocketAddr) -> Self {
+    pub(crate) fn with_token(mut self, token: &str, address: SocketAddr, is_encrypted: bool) -> Self {
         let session = Sha256::new().chain_update(b"shardfs session\0").chain_update(token).finalize();
         self.secret = Some(Secret {
             token: Sha256::digest(token).into(),
             session: hex(&session),
             cookie: format!("shardfs-{}", address.port()),
+            is_encrypted,
         });
         self
     }
@@ -163,7 +166,8 @@ impl Secret {
 
     /// Gives a browser a cookie for the token in an address, so that it stays in no history and reaches no other site.
     fn exchange(&self, rest: String) -> Option<Response> {
-        let cookie = format!("{}={}; Path=/; HttpOnly; SameSite=Strict", self.cookie, self.session);
+        let secure = if self.is_encrypted { "; Secure" } else { "" };
+        let cookie = format!("{}={}; Path=/; HttpOnly; SameSite=Strict{secure}", self.cookie, self.session);
         let answer = http::Response::builder()
             .status(StatusCode::SEE_OTHER)
             .header(header::LOCATION, rest)
@@ -244,7 +248,7 @@ mod tests {
     #[test]
     fn the_token_in_each_form() {
         let token = "0123456789abcdef";
-        let access = Access::new([]).with_token(token, "127.0.0.1:81".parse().unwrap());
+        let access = Access::new([]).with_token(token, "127.0.0.1:81".parse().unwrap(), false);
         let with = |name: &str, value: &str| status(&access, "/files/", &[("host", "localhost"), (name, value)]);
         assert_eq!(with("accept", "*/*"), 401);
         assert_eq!(with("authorization", "Bearer 0123456789abcdef"), 200);

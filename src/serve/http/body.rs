@@ -1,7 +1,7 @@
 //! Bodies of files. Each piece is read when the client has taken the previous one.
 //!
 //! A piece is a copy of decoded bytes, or lent from a mapped file. Only a system call touches lent bytes, possibly long
-//! after they were looked up. So the last piece of a body is read, and the file's state compared, only when all lent
+//! after they were looked up; so nothing is lent to a connection that is encrypted. So the last piece of a body is read, and the file's state compared, only when all lent
 //! pieces have been sent. A body that fails ends before its length and closes the connection.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
@@ -142,11 +142,15 @@ impl Sending {
         let left = range.end - range.start - u64::from(!has_others);
         let (start, length) = (range.start, self.most.min(left));
         self.most = SERVED_PIECE;
+        let read = match self.site.tls {
+            None => Entry::read_with,
+            Some(_) => |entry: &Entry, start, length, wait| Ok(entry.read_copied(start, length, wait)?.into()),
+        };
         // Bytes that are in memory need no other thread.
-        let bytes = match self.entry.read_with(start, length, Wait::Never) {
+        let bytes = match read(&self.entry, start, length, Wait::Never) {
             Err(error) if error.is_would_block() => {
                 let entry = self.entry.clone();
-                self.site.run(move |_| Ok(entry.read_at(start, length)?)).await?
+                self.site.run(move |_| Ok(read(&entry, start, length, Wait::Always)?)).await?
             }
             bytes => bytes?,
         };

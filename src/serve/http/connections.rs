@@ -72,6 +72,21 @@ pub(in crate::serve) async fn accept(listener: TcpListener, handler: Arc<Handler
 
 async fn serve(stream: TcpStream, handler: Arc<Handler>, place: Arc<Place>) {
     let _ = stream.set_nodelay(true);
+    let stream = Patient::new(stream, place.taken.clone());
+    let Some(tls) = &handler.site.tls else { return answer_all(stream, handler, place).await };
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(Duration::from_secs(limits::REQUEST_SECONDS), tls.accept(stream)) => shaken,
+        () = place.leave.notified() => return,
+    };
+    match shaken {
+        Ok(Ok(stream)) => answer_all(stream, handler.clone(), place).await,
+        Ok(Err(error)) => log::debug!("a connection was not encrypted: {error}"),
+        Err(_) => log::debug!("a connection was not encrypted in time"),
+    }
+}
+
+/// Answers the requests of a connection until it ends.
+async fn answer_all(stream: impl AsyncRead + AsyncWrite + Unpin, handler: Arc<Handler>, place: Arc<Place>) {
     let own = place.clone();
     let service = hyper::service::service_fn(move |request| {
         let (handler, place) = (handler.clone(), own.clone());
@@ -89,7 +104,7 @@ async fn serve(stream: TcpStream, handler: Arc<Handler>, place: Arc<Place>) {
         .max_buf_size(2 * limits::REQUEST_HEAD)
         // Lent bytes go to the system call as they are, because nothing else may touch them.
         .writev(true)
-        .serve_connection(TokioIo::new(Patient::new(stream, place.taken.clone())), service);
+        .serve_connection(TokioIo::new(stream), service);
     let mut served = pin!(served);
     let ended = tokio::select! {
         // A request that has come already is answered.

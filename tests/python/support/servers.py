@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import os
 import re
+import ssl
 import subprocess
 import tempfile
 import time
@@ -14,6 +15,18 @@ from .mounts import status_of
 from .paths import BIN, TIMEOUT
 
 
+def certificates(folder):
+    """Makes an authority, and a certificate of it for 127.0.0.1: `authority`, `server`, each with a `.key`."""
+    def make(name, subject, *options):
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={subject}",
+                   "-keyout", folder / f"{name}.key", "-out", folder / name, *options]
+        subprocess.run(command, check=True, capture_output=True)
+
+    make("authority", "authority")
+    make("server", "127.0.0.1", "-CA", folder / "authority", "-CAkey", folder / "authority.key",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE")
+
+
 class Server:
     """A running `shardfs serve` or `shardfs view`: its first link, its process, and what it printed."""
 
@@ -21,13 +34,15 @@ class Server:
         self.process = process
         self._out = out
         deadline = time.monotonic() + TIMEOUT
-        while not (found := re.findall(r"http://\S+(?! is served)(?=\s)", self.printed())):
+        while not (found := re.findall(r"https?://\S+(?! is served)(?=\s)", self.printed())):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"no server: exit {process.poll()}\n{self.printed()}")
             time.sleep(0.01)
         self.links = found
         split = urlsplit(found[0])
         self.host, self.port = split.hostname, split.port
+        # Trusted certificates, of a server that speaks HTTPS.
+        self.trusted = None
 
     def printed(self):
         self._out.seek(0)
@@ -35,14 +50,19 @@ class Server:
 
     @property
     def url(self):
-        return f"http://{self.host}:{self.port}"
+        return f"http{'s' if self.trusted else ''}://{self.host}:{self.port}"
 
     def peak_memory(self):
         """The most memory that the process has held, in bytes."""
         return status_of(self.process.pid)["VmHWM"]
 
     def connect(self):
-        return contextlib.closing(http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT))
+        if self.trusted:
+            context = ssl.create_default_context(cafile=self.trusted)
+            connection = http.client.HTTPSConnection(self.host, self.port, timeout=TIMEOUT, context=context)
+        else:
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT)
+        return contextlib.closing(connection)
 
     def ask(self, path, method="GET", body=None, **headers):
         """One request: (status, headers, body). Underscores in names of headers are dashes."""
