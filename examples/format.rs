@@ -22,7 +22,7 @@ use shardfs::{
         paths::{Builder, NodeIndex, Paths, ROOT},
         table::{Content, Entry, Table},
     },
-    view::{Array, Fault, View},
+    view::{Array, Fault, ReadContext, View},
 };
 
 /// What the rest of the program knows of the format.
@@ -101,7 +101,13 @@ impl Content for Sensors {
         self.array(number).map_or_else(View::default, Array::npy)
     }
 
-    fn describe(&self, paths: &Paths<Entry<usize>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
+    fn describe(
+        &self,
+        _: &ReadContext,
+        paths: &Paths<Entry<usize>>,
+        _: &[NodeIndex],
+        memory: &dyn Memory,
+    ) -> Result<Buffer, Fault> {
         let front = Map::from_iter([("format".to_owned(), SENSORS.name.into())]);
         let items = self.sensors.iter().zip(&self.nodes).enumerate().map(|(number, (sensor, &node))| {
             let info = self.item_info(number).unwrap_or_default();

@@ -6,6 +6,7 @@
 pub mod attributes;
 mod choice;
 mod columns;
+mod data_frames;
 pub mod describe;
 mod episodes;
 mod formats;

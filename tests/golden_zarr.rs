@@ -213,6 +213,7 @@ fn every_store_shows_what_zarr_python_reads() {
             store.check(path, expected);
         }
         let (files, empty) = store.listed(name);
+        check_tables(&store, record, &files);
         let files: BTreeSet<_> = files.into_iter().filter(|path| !is_added(path)).collect();
         assert_eq!(files, tree.keys().map(ToString::to_string).collect(), "{name}");
         let dirs: BTreeSet<String> =
@@ -292,6 +293,35 @@ fn check_items(store: &Store<'_>, record: &Json) {
         for (key, value) in expected.as_object().unwrap().iter().filter(|(key, _)| *key != "reason") {
             assert_eq!(&found[key], value, "{name}: {key} of {found}");
         }
+    }
+}
+
+/// Compares the tables of a store with `expected.json`, but for their values, which the Python tests compare.
+fn check_tables(store: &Store<'_>, record: &Json, files: &BTreeSet<String>) {
+    let none = serde_json::Map::new();
+    let expected = record["tables"].as_object().unwrap_or(&none);
+    let found: BTreeSet<&String> = files.iter().filter(|path| path.ends_with(".parquet")).collect();
+    assert_eq!(found, expected.keys().collect(), "{}", store.name);
+    let attr = walk::resolve(store.vfs, &format!("{}/container.json", store.name)).unwrap();
+    let described: Json = serde_json::from_slice(&walk::read_all(store.vfs, &attr).unwrap()).unwrap();
+    let described = described["tables"].as_array().map_or(&[][..], Vec::as_slice);
+    assert_eq!(described.len(), expected.len(), "{}", store.name);
+    for (path, table) in expected {
+        let full = format!("{}/{path}", store.name);
+        let said = described.iter().find(|said| said["path"] == **path).unwrap_or_else(|| panic!("{full}"));
+        if table == "eio" {
+            store.check(path, &serde_json::json!({"type": "stat_eio"}));
+            assert!(said["rows"].is_null() && said["columns"].is_null(), "{full}");
+            continue;
+        }
+        let left_out: Vec<&Json> = said["left_out"].as_array().unwrap().iter().map(|left| &left["column"]).collect();
+        assert_eq!(left_out, table["left_out"].as_array().unwrap().iter().collect::<Vec<_>>(), "{full}");
+        assert_eq!(said["rows"], table["rows"], "{full}");
+        assert_eq!(said["columns"], table["columns"].as_object().unwrap().len(), "{full}");
+        let attr = walk::resolve(store.vfs, &full).unwrap();
+        // Columns that cannot be read are in pages of their own.
+        let end = walk::read(store.vfs, attr.ino, attr.size - 4, 4).unwrap();
+        assert_eq!(end, b"PAR1", "{full}");
     }
 }
 

@@ -257,7 +257,13 @@ impl Content for Model {
         Err(SourceError::Changed.into())
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
+    fn describe(
+        &self,
+        _: &ReadContext,
+        paths: &Paths<Entry<File>>,
+        _: &[NodeIndex],
+        memory: &dyn Memory,
+    ) -> Result<Buffer, Fault> {
         let items = self.items().map(|(tensor, node, numbers)| {
             let info = info(tensor);
             let dtype = tensor.kind().map_or_else(|| format!("type {}", tensor.code).into(), |known| known.name.into());

@@ -229,7 +229,13 @@ impl Content for Arrays {
         self.lay_out(reader, number, memory)
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>, tables: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
+    fn describe(
+        &self,
+        _: &ReadContext,
+        paths: &Paths<Entry<File>>,
+        tables: &[NodeIndex],
+        memory: &dyn Memory,
+    ) -> Result<Buffer, Fault> {
         /// The number of its store, if there are several.
         #[derive(Serialize)]
         struct Own {

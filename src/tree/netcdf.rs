@@ -282,7 +282,13 @@ impl Content for Variables {
         self.texts(number).map(|texts| texts.view(reader, form)).transpose()
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
+    fn describe(
+        &self,
+        _: &ReadContext,
+        paths: &Paths<Entry<File>>,
+        _: &[NodeIndex],
+        memory: &dyn Memory,
+    ) -> Result<Buffer, Fault> {
         let mut front = self.front();
         let left_out = self.found.variables.len().saturating_sub(limits::DESCRIBED);
         if left_out > 0 {

@@ -15,7 +15,7 @@ use crate::{
     cache::Buffer,
     format::{FormatError, npz::SUFFIX, zip::Archive},
     source::{Memory, SourceError, check_room},
-    view::{Array, Fault, View},
+    view::{Array, Fault, ReadContext, View},
 };
 
 /// Bytes that a member takes in memory in addition to what the parser has reserved: its node, and the node's name.
@@ -73,7 +73,13 @@ impl Content for Npz {
         self.members.view(number)
     }
 
-    fn describe(&self, paths: &Paths<Entry<u32>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
+    fn describe(
+        &self,
+        _: &ReadContext,
+        paths: &Paths<Entry<u32>>,
+        _: &[NodeIndex],
+        memory: &dyn Memory,
+    ) -> Result<Buffer, Fault> {
         let described = self.members.all().iter().zip(&self.nodes);
         let items = described.map(|(member, &node)| {
             let info = ItemInfo { stored_size: Some(member.stored_size), ..ItemInfo::default() };

@@ -318,7 +318,13 @@ impl Content for Tensors {
         }
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
+    fn describe(
+        &self,
+        _: &ReadContext,
+        paths: &Paths<Entry<File>>,
+        _: &[NodeIndex],
+        memory: &dyn Memory,
+    ) -> Result<Buffer, Fault> {
         let items = self.items.iter().map(|(name, found)| match found {
             Found::Tensor { tensor, member, node } => {
                 let info = self.info(tensor, *member);

@@ -159,7 +159,13 @@ impl Content for Tensors {
         Err(SourceError::Changed.into())
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
+    fn describe(
+        &self,
+        _: &ReadContext,
+        paths: &Paths<Entry<File>>,
+        _: &[NodeIndex],
+        memory: &dyn Memory,
+    ) -> Result<Buffer, Fault> {
         let mut front = Map::new();
         front.insert("format".into(), SAFETENSORS.name.into());
         front.insert("version".into(), Value::Null);

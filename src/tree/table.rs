@@ -41,9 +41,10 @@ pub trait Content: Send + Sync + 'static {
     /// Returns the bytes of `container.json`. `tables` are the nodes of the tables.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// `ENOMEM`, or if what a table needs cannot be read.
     fn describe(
         &self,
+        reader: &ReadContext,
         paths: &Paths<Entry<Self::File>>,
         tables: &[paths::NodeIndex],
         memory: &dyn Memory,
@@ -435,7 +436,7 @@ impl<C: Content> Container for Table<C> {
     }
 
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        describe::kept(reader, 0, |memory| self.content.describe(&self.paths, &self.tables, memory))
+        describe::kept(reader, 0, |memory| self.content.describe(reader, &self.paths, &self.tables, memory))
     }
 
     fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {

@@ -332,7 +332,13 @@ impl Content for Blocks {
         }
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>, tables: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
+    fn describe(
+        &self,
+        _: &ReadContext,
+        paths: &Paths<Entry<File>>,
+        tables: &[NodeIndex],
+        memory: &dyn Memory,
+    ) -> Result<Buffer, Fault> {
         let items = self.described().map(|(entry, node, info)| {
             let own = Own {
                 content_type: entry.content_type,

@@ -3,9 +3,11 @@
 mod attributes;
 mod chunks;
 mod nodes;
+mod ome;
 mod raw;
 mod refused;
 mod store;
+mod tables;
 mod texts;
 mod tszip;
 
@@ -19,6 +21,7 @@ use self::{
     nodes::{Node, Nodes},
     refused::Refused,
     store::{Folder, Store},
+    tables::{GroupNode, Of, Plan},
     texts::Texts,
 };
 use super::{
@@ -29,6 +32,7 @@ use super::{
     overview::{self, Contents, Overview},
     paths::{Builder, NodeIndex, Paths, ROOT},
     rows::{FixedTexts, Form, Padding, RowFiles},
+    tables::{Described, described_tables},
 };
 use crate::{
     cache::Buffer,
@@ -39,11 +43,12 @@ use crate::{
         zip::{self, Rules},
     },
     limits,
-    source::{Memory, Source},
+    source::{Memory, Source, SourceError},
     view::{
         Array, Data, Fault, ReadContext, View,
         attributes::Attributes,
         grid::{Grid, Layout, Turn},
+        parquet::Parquet,
         png::Png,
     },
 };
@@ -106,8 +111,20 @@ struct ArrayNode {
     /// Its chunks, if it has keys.
     stored: Option<Arc<Stored>>,
     is_v3: bool,
+    /// Whether it is a level of a picture, whose last two axes are those of planes.
+    is_level: bool,
     /// Its first file.
     node: NodeIndex,
+}
+
+/// The pictures that an array is shown as.
+struct Pictures {
+    count: u64,
+    height: u32,
+    width: u32,
+    channels: u8,
+    /// Bytes of a channel.
+    depth: u8,
 }
 
 /// The nodes of a store.
@@ -116,6 +133,8 @@ pub(super) struct Zarr {
     is_v3: bool,
     is_consolidated: bool,
     arrays: Vec<ArrayNode>,
+    groups: Vec<GroupNode>,
+    tables: Vec<Plan>,
     attached: Attached,
     /// The folders of pictures, in order, each with its array.
     pictures: Vec<(NodeIndex, u32)>,
@@ -275,6 +294,8 @@ fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
         is_v3,
         is_consolidated,
         arrays: Vec::new(),
+        groups: Vec::new(),
+        tables: Vec::new(),
         attached: Attached::default(),
         pictures: Vec::new(),
         raw: Vec::new(),
@@ -283,7 +304,9 @@ fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
         memory_usage: 0,
     };
     let mut owners: Vec<Attributed<'_>> = Vec::new();
+    let (mut levels, mut frames): (Vec<String>, Vec<(String, Plan)>) = (Vec::new(), Vec::new());
     if !is_array {
+        levels.extend(ome::levels(&attributes).map(str::to_owned));
         owners.push((ROOT, None, attributes));
     }
     for Node { path, array, attributes } in nodes {
@@ -293,6 +316,12 @@ fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
                 let (folder, part) = place(&mut builder, ROOT, &path, is_folder);
                 let is_top = folder == ROOT;
                 let own = builder.folder(folder, &names::folder(part.as_bytes(), reserved(is_top, is_folder), 1));
+                levels.extend(ome::levels(&attributes).map(|level| nodes::join(&path, level)));
+                if let Some(index) = tables::index_of_frame(&attributes) {
+                    let (part, of) = (part.as_bytes().into(), Of::Frame(zarr.groups.len() as u32));
+                    frames.push((nodes::join(&path, index), Plan { folder, part, of }));
+                }
+                zarr.groups.push(GroupNode { path, node: own });
                 owners.push((own, None, attributes));
             }
             Some(array) => {
@@ -302,6 +331,11 @@ fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
             }
         }
     }
+    for path in levels {
+        zarr.set_level(&path);
+    }
+    let frames = frames.into_iter().filter(|(index, _)| zarr.is_index(index)).map(|(_, plan)| plan);
+    zarr.tables.extend(frames.collect::<Vec<_>>());
     zarr.add_folders(&mut builder, is_folder);
     for (node, array, attributes) in owners {
         let attributes = attributes::of(&attributes);
@@ -390,23 +424,33 @@ impl ArrayNode {
         Some(if fixed.element == DType::Bool { data.into_bool() } else { data })
     }
 
-    /// Returns height, width, channels and bytes of a channel, if it is shown as pictures.
-    fn pictures(&self) -> Option<(u32, u32, u8, u8)> {
+    /// Returns its elements, if they have a fixed size.
+    fn elements(&self) -> Option<Array> {
+        Some(Array::new(self.fixed()?.element.clone(), self.shape(), self.data()?))
+    }
+
+    /// Returns how it is shown as pictures, if it is.
+    fn pictures(&self) -> Option<Pictures> {
         const NAMES: [&str; 7] = ["rgb", "depth", "video", "image", "img", "cam", "mask"];
         if !matches!(self.shown, Shown::Grid(_)) {
             return None;
         }
         let Fixed { element: ElementType::Plain(dtype), bits: Bits::Own, .. } = self.fixed()? else { return None };
+        let depth = match dtype {
+            DType::U8 => 1,
+            DType::U16 => 2,
+            _ => return None,
+        };
         let says_so = || NAMES.iter().any(|name| self.part().contains(name));
-        let (height, width, channels, depth) = match (dtype, self.shape()) {
-            (DType::U8, [_, height, width, channels @ (1 | 3 | 4)]) => (height, width, *channels as u8, 1),
-            (DType::U8, [_, height, width]) if says_so() => (height, width, 1, 1),
-            (DType::U16, [_, height, width]) if says_so() => (height, width, 1, 2),
+        let (count, height, width, channels) = match self.shape() {
+            [planes @ .., height, width] if self.is_level => (planes.iter().product(), height, width, 1),
+            [count, height, width, channels @ (1 | 3 | 4)] if depth == 1 => (*count, height, width, *channels as u8),
+            [count, height, width] if says_so() => (*count, height, width, 1),
             _ => return None,
         };
         let side = 1..=SIDE;
         let is_picture = side.contains(height) && side.contains(width);
-        is_picture.then_some((*height as u32, *width as u32, channels, depth))
+        is_picture.then_some(Pictures { count, height: *height as u32, width: *width as u32, channels, depth })
     }
 
     fn reason(&self) -> Option<&str> {
@@ -435,7 +479,7 @@ impl Zarr {
     ) -> (NodeIndex, &'static str) {
         let number = self.arrays.len() as u32;
         let (stored, shown) = self.shown(number, &path, &array);
-        let mut item = ArrayNode { path, array, shown, stored, is_v3: self.is_v3, node: ROOT };
+        let mut item = ArrayNode { path, array, shown, stored, is_v3: self.is_v3, is_level: false, node: ROOT };
         let (file, suffix) = item.first(number);
         let path = item.path.clone();
         let (folder, _) = place(builder, ROOT, &path, is_folder);
@@ -462,6 +506,9 @@ impl Zarr {
             let own = builder.folder(folder, &own);
             builder.file(own, b"offsets", ".npy", Entry::Of(File::Offsets(number)));
             builder.file(own, b"utf8", ".bin", Entry::Of(File::Rows(number, Form::Joined)));
+        }
+        if tables::is_table(&item) {
+            self.tables.push(Plan { folder, part: part.into(), of: Of::Records(number) });
         }
         if let Some(reason) = item.reason() {
             self.warnings.push(format!("{}: not shown: {reason}", item.path));
@@ -530,6 +577,13 @@ impl Zarr {
         }
     }
 
+    /// Notes that an array is a level of a picture.
+    fn set_level(&mut self, path: &str) {
+        if let Some(item) = self.array_at(path).and_then(|at| self.arrays.get_mut(at)) {
+            item.is_level = true;
+        }
+    }
+
     /// Adds the folders of pictures and of chunks.
     fn add_folders(&mut self, builder: &mut Builder<Entry<File>>, is_folder: bool) {
         for (number, item) in (0..).zip(&self.arrays) {
@@ -549,6 +603,14 @@ impl Zarr {
         }
         self.pictures.sort_unstable();
         self.raw.sort_unstable();
+    }
+
+    /// Returns the pictures that a folder shows, and their elements.
+    fn pictures_in(&self, folder: NodeIndex) -> Option<(&Arc<Grid>, Pictures)> {
+        let at = self.pictures.binary_search_by_key(&folder, |(folder, _)| *folder).ok()?;
+        let item = self.get(self.pictures.get(at)?.1)?;
+        let Shown::Grid(grid) = &item.shown else { return None };
+        Some((grid, item.pictures()?))
     }
 
     /// Returns the array whose chunks a folder shows.
@@ -617,10 +679,7 @@ impl Content for Zarr {
 
     fn array(&self, file: File) -> Option<Array> {
         match file {
-            File::Elements(number) => {
-                let item = self.get(number)?;
-                Some(Array::new(item.fixed()?.element.clone(), item.shape(), item.data()?))
-            }
+            File::Elements(number) => self.get(number)?.elements(),
             File::Attributes(shows) => self.attached.array(shows),
             File::Offsets(number) => Some(self.rows(number)?.offsets(1)),
             File::Unreadable(_) | File::Rows(..) | File::Values(_) => None,
@@ -649,7 +708,29 @@ impl Content for Zarr {
         }
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
+    fn tables(&self) -> Vec<(NodeIndex, Vec<u8>)> {
+        self.tables.iter().map(|plan| (plan.folder, plan.part.to_vec())).collect()
+    }
+
+    fn table(&self, reader: &ReadContext, number: u32, memory: &dyn Memory) -> Result<Parquet, Fault> {
+        let plan = self.tables.get(number as usize).ok_or(SourceError::Changed)?;
+        self.columns(reader, plan.of, memory)?.table(reader, number.into(), NAME, memory)
+    }
+
+    fn describe(
+        &self,
+        reader: &ReadContext,
+        paths: &Paths<Entry<File>>,
+        tables: &[NodeIndex],
+        memory: &dyn Memory,
+    ) -> Result<Buffer, Fault> {
+        let described = self
+            .tables
+            .iter()
+            .zip(tables)
+            .take(limits::DESCRIBED)
+            .map(|(plan, &node)| Described::of(paths.path(node), self.columns(reader, plan.of, memory)));
+        let described = described.collect::<Result<_, _>>()?;
         let mut front = Map::new();
         front.insert("format".into(), NAME.into());
         front.insert("version".into(), self.version().into());
@@ -682,7 +763,7 @@ impl Content for Zarr {
                 .with_checksum(checksum)
                 .with_names(dtype, self.codec_name(item))
         });
-        describe::document(&front, items, &Map::new(), memory)
+        describe::document(&front, items, &described_tables(described), memory)
     }
 
     fn overview(&self, paths: &Paths<Entry<File>>) -> Overview {
@@ -700,18 +781,14 @@ impl Content for Zarr {
     }
 
     fn frames(&self, folder: NodeIndex) -> Option<FrameNames> {
-        let at = self.pictures.binary_search_by_key(&folder, |(folder, _)| *folder).ok()?;
-        let item = self.get(self.pictures.get(at)?.1)?;
-        Some(FrameNames { count: *item.shape().first()?, suffix: ".png" })
+        let (_, Pictures { count, .. }) = self.pictures_in(folder)?;
+        Some(FrameNames { count, suffix: ".png" })
     }
 
     fn frame(&self, folder: NodeIndex, number: u64) -> View {
         let picture = || {
-            let at = self.pictures.binary_search_by_key(&folder, |(folder, _)| *folder).ok()?;
-            let item = self.get(self.pictures.get(at)?.1)?;
-            let (height, width, channels, depth) = item.pictures()?;
+            let (grid, Pictures { height, width, channels, depth, .. }) = self.pictures_in(folder)?;
             let size = u64::from(height) * u64::from(width) * u64::from(channels) * u64::from(depth);
-            let Shown::Grid(grid) = &item.shown else { return None };
             let pixels = Data::Rendered(grid.clone());
             Png::new(pixels, number.checked_mul(size)?, width, height, channels, depth)
         };

@@ -6,11 +6,12 @@ import json
 import os
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
 import shardfs as sh
-from support import GOLDEN, assert_same_file, load_expected, mounted, walk_files
+from support import GOLDEN, assert_same_file, grouped, load_expected, mounted, walk_files
 from support.checks import read_checked, sha256
 from support.typed import check_header
 
@@ -107,6 +108,25 @@ def test_stores(mnt, name):
     assert (info["format"], info["version"]) == ("zarr", spec["version"])
     if spec["kind"] != "folder":
         assert_same_file(root / ".file", FAMILY / name)
+
+
+@pytest.mark.parametrize("name", [name for name in STORES if "tables" in ALL[name]])
+def test_tables(mnt, name):
+    """Data frames as anndata reads them, and records as numpy has them."""
+    root = mnt / name
+    for path, expected in ALL[name]["tables"].items():
+        if expected == "eio":
+            with pytest.raises(OSError) as raised:
+                os.lstat(root / path)
+            assert raised.value.errno == errno.EIO, path
+            continue
+        if "eio" in expected["columns"].values():
+            # All of a small file is in one page of the kernel.
+            with pytest.raises(OSError, match="Input/output error"):
+                pyarrow.parquet.read_table(root / path)
+            continue
+        assert not grouped.check_parquet(root / path, expected), path
+    assert {path for path in walk_files(root) if path.endswith(".parquet")} == set(ALL[name]["tables"])
 
 
 @pytest.mark.parametrize("name", STORES)

@@ -90,7 +90,13 @@ impl Content for Spread {
         self.array(file).map_or_else(View::default, Array::npy)
     }
 
-    fn describe(&self, _: &Paths<Entry<(u64, u64)>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
+    fn describe(
+        &self,
+        _: &ReadContext,
+        _: &Paths<Entry<(u64, u64)>>,
+        _: &[NodeIndex],
+        memory: &dyn Memory,
+    ) -> Result<Buffer, Fault> {
         let none = std::iter::empty::<serde_json::Value>();
         describe::document(&serde_json::Map::new(), none, &serde_json::Map::new(), memory)
     }

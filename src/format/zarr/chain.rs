@@ -304,6 +304,8 @@ impl V3<'_> {
             return Ok(());
         }
         match (name, is_own) {
+            // The registry of extensions has it under this name, too. There is nothing to undo.
+            ("bitround", false) if self.current.is_some() => Ok(()),
             ("transpose", false) => self.transpose(&setting("order").ok_or("transpose without an order")?),
             (name, _) if name == serializer && (!is_own || name != "bytes") => {
                 self.has_bytes = true;

@@ -337,13 +337,8 @@ impl Hdf5 {
             let Some(columns) = self.compound_columns(context, described, memory)? else { continue };
             let (folder, name) = walk.place(number);
             let file = names::file(name, SUFFIX, 1);
-            tables.push(DescribedTable {
-                path: if folder.is_empty() { file } else { format!("{folder}/{file}") },
-                rows: described.form.as_ref().map(|form| form.elements),
-                columns: Some(columns.columns.len()),
-                left_out: columns.left_out,
-                left_out_behind: 0,
-            });
+            let path = if folder.is_empty() { file } else { format!("{folder}/{file}") };
+            tables.push(DescribedTable::of(path, Ok(columns))?);
         }
         Ok(described_tables(tables))
     }

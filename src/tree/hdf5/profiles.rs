@@ -8,23 +8,23 @@ use super::{
     form::{FormKind, Plain},
     group::Group,
     node::{Node, Part},
-    store::{Described, Held, fault},
-    tables::{Columns, TextColumn, plain_column},
+    store::{Described, Held},
 };
 use crate::{
     format::{
         DType,
         hdf5::{Class, Link, Target, attribute::Attribute},
     },
-    limits,
     source::Memory,
     tree::{
-        NodeId, names,
+        HDF5, NodeId,
+        data_frames::{self, Member},
+        names,
         rows::{FixedTexts, Rows},
-        tables::{COLUMN_MEMORY, Described as DescribedTable, SUFFIX, laid_out},
+        tables::{Described as DescribedTable, SUFFIX, TableColumns, laid_out, text_column},
     },
     view::{
-        Array, Fault, ReadContext, Rendered, View,
+        Array, Fault, ReadContext, View,
         parquet::{Column, Element, Missing, Parquet},
     },
 };
@@ -61,91 +61,6 @@ impl Profile {
     }
 }
 
-/// Codes of categories as keys from 1, little-endian. 0 means missing.
-#[derive(Debug)]
-struct Keys {
-    codes: Array,
-    count: u64,
-}
-
-impl Keys {
-    fn each(
-        &self,
-        reader: &ReadContext,
-        first: u64,
-        count: u64,
-        mut each: impl FnMut(Option<u64>),
-    ) -> Result<(), Fault> {
-        let width = self.codes.dtype.size();
-        let is_signed = matches!(self.codes.dtype.plain(), Some(DType::I8 | DType::I16 | DType::I32 | DType::I64));
-        let bytes = self.codes.data.copy_at(reader, first * width, count * width)?;
-        for code in bytes.chunks_exact(width as usize) {
-            let is_negative = is_signed && code.last().is_some_and(|byte| byte & 0x80 != 0);
-            let number = code.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
-            match number {
-                _ if is_negative => each(None),
-                number if number < self.count => each(Some(number)),
-                number => return Err(fault(0, &format!("category {number}, of {}", self.count))),
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Rendered for Keys {
-    fn fill(&self, reader: &ReadContext, part: std::ops::Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        let rows = part.start / 4..part.end.div_ceil(4);
-        let mut keys = Vec::with_capacity(4 * (rows.end - rows.start) as usize);
-        self.each(reader, rows.start, rows.end - rows.start, |code| {
-            keys.extend(code.map_or(0, |code| code as u32 + 1).to_le_bytes());
-        })?;
-        let from = (part.start - 4 * rows.start) as usize;
-        out.iter_mut().zip(keys.iter().skip(from)).for_each(|(to, from)| *to = *from);
-        Ok(())
-    }
-}
-
-/// A byte for each code: whether it stands for no category.
-#[derive(Debug)]
-struct NoCategory(Keys);
-
-impl Rendered for NoCategory {
-    fn fill(&self, reader: &ReadContext, part: std::ops::Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        let mut out = out.iter_mut();
-        self.0.each(reader, part.start, part.end - part.start, |code| {
-            if let Some(out) = out.next() {
-                *out = u8::from(code.is_none());
-            }
-        })
-    }
-}
-
-/// The numbers that codes stand for. Missing ones are zeros.
-#[derive(Debug)]
-struct Categories {
-    keys: Keys,
-    values: Vec<u8>,
-    width: u64,
-}
-
-impl Rendered for Categories {
-    fn fill(&self, reader: &ReadContext, part: std::ops::Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        let width = self.width.max(1);
-        let rows = part.start / width..part.end.div_ceil(width);
-        let mut made = Vec::with_capacity((width * (rows.end - rows.start)) as usize);
-        self.keys.each(reader, rows.start, rows.end - rows.start, |code| {
-            let value = code.and_then(|code| self.values.get((code * width) as usize..((code + 1) * width) as usize));
-            match value {
-                Some(value) => made.extend(value),
-                None => made.resize(made.len() + width as usize, 0),
-            }
-        })?;
-        let from = (part.start - width * rows.start) as usize;
-        out.iter_mut().zip(made.iter().skip(from)).for_each(|(to, from)| *to = *from);
-        Ok(())
-    }
-}
-
 /// Texts in memory.
 #[derive(Debug)]
 struct Texts(Vec<Box<[u8]>>);
@@ -167,23 +82,42 @@ impl Rows for Texts {
     }
 }
 
-/// A member of a group.
-struct Found {
+/// An object that a link of a group leads to directly.
+struct Found<'a> {
+    hdf5: &'a Hdf5,
     group: Option<Arc<Group>>,
     object: Arc<Held<Described>>,
 }
 
-impl Found {
+impl Found<'_> {
     fn described(&self) -> Option<&Described> {
         self.object.found.as_ref().ok()
     }
+}
 
-    /// Returns the length of a dataset of one axis.
-    fn rows(&self) -> Option<u64> {
-        match &*self.described()?.form.as_ref()?.dims {
-            [rows] => Some(*rows),
-            _ => None,
-        }
+impl Member for Found<'_> {
+    fn member(&self, reader: &ReadContext, name: &[u8]) -> Result<Option<Self>, Fault> {
+        self.group.as_ref().map_or(Ok(None), |group| self.hdf5.found(reader, group, name))
+    }
+
+    fn is_group(&self) -> bool {
+        self.group.is_some()
+    }
+
+    fn texts(&self, reader: &ReadContext, attribute: &str) -> Result<Option<Vec<Box<[u8]>>>, Fault> {
+        self.described().map_or(Ok(None), |described| self.hdf5.texts(reader, described, attribute.as_bytes()))
+    }
+
+    fn axes(&self) -> Option<&[u64]> {
+        Some(&self.described()?.form.as_ref()?.dims)
+    }
+
+    fn text_rows(&self, reader: &ReadContext) -> Result<Option<Arc<dyn Rows>>, Fault> {
+        self.described().map_or(Ok(None), |described| self.hdf5.text_rows(reader, described))
+    }
+
+    fn array(&self, reader: &ReadContext) -> Result<Option<Array>, Fault> {
+        self.described().map_or(Ok(None), |described| self.hdf5.array_of(reader, described))
     }
 }
 
@@ -197,17 +131,17 @@ fn demo(name: &[u8]) -> Option<u128> {
 
 impl Hdf5 {
     /// Returns an object that a link of a group leads to directly.
-    fn found(&self, context: &ReadContext, group: &Arc<Group>, name: &[u8]) -> Result<Option<Found>, Fault> {
+    fn found(&self, context: &ReadContext, group: &Arc<Group>, name: &[u8]) -> Result<Option<Found<'_>>, Fault> {
         let Some(number) = group.find(&self.store, context, name)? else { return Ok(None) };
         let Some(link) = group.link(&self.store, context, number)? else { return Ok(None) };
         self.found_by(context, group, &link)
     }
 
-    fn found_by(&self, context: &ReadContext, group: &Arc<Group>, link: &Link<'_>) -> Result<Option<Found>, Fault> {
+    fn found_by(&self, context: &ReadContext, group: &Arc<Group>, link: &Link<'_>) -> Result<Option<Found<'_>>, Fault> {
         let Target::Hard(at) = link.target else { return Ok(None) };
         let object = self.store.object(context, at)?;
         let group = group.child(&self.store, context, link)?;
-        Ok(Some(Found { group, object }))
+        Ok(Some(Found { hdf5: self, group, object }))
     }
 
     /// Returns an attribute of an object.
@@ -256,13 +190,6 @@ impl Hdf5 {
         })
     }
 
-    /// Returns the kind of an element of AnnData.
-    fn encoding(&self, context: &ReadContext, found: &Found) -> Result<Vec<u8>, Fault> {
-        let Some(described) = found.described() else { return Ok(Vec::new()) };
-        let texts = self.texts(context, described, b"encoding-type")?;
-        Ok(texts.and_then(|texts| texts.into_iter().next()).map_or_else(Vec::new, |text| text.to_vec()))
-    }
-
     /// Returns the tables that are added in the root.
     pub(super) fn profiles(&self, context: &ReadContext) -> Result<&[Profile], Fault> {
         if let Some(known) = self.profiles.get() {
@@ -272,8 +199,8 @@ impl Hdf5 {
         for profile in Profile::ALL {
             let is_there = match profile {
                 Profile::Frame(name) => match self.found(context, &self.root, name.as_bytes())? {
-                    Some(found) if found.group.is_some() => self.encoding(context, &found)? == b"dataframe",
-                    _ => false,
+                    Some(found) => data_frames::is_frame(context, &found)?,
+                    None => false,
                 },
                 Profile::Episodes => match self.found(context, &self.root, b"data")? {
                     Some(Found { group: Some(group), .. }) => self.has_demos(context, &group)?,
@@ -348,11 +275,8 @@ impl Hdf5 {
         let profile = usize::try_from(number).ok().and_then(|number| self.profiles(context).ok()?.get(number).copied());
         let Some(profile) = profile else { return Ok(None) };
         let made = laid_out(context, NUMBERS + number, |memory| {
-            let (columns, rows) = self.profile_columns(context, profile, memory)?;
-            if columns.columns.is_empty() {
-                return Err(Fault::refused("a table without columns"));
-            }
-            columns.table(context, NUMBERS + number, rows, memory)
+            let columns = self.profile_columns(context, profile, memory)?;
+            columns.table(context, NUMBERS + number, HDF5.name, memory)
         });
         made.map(Some)
     }
@@ -362,9 +286,12 @@ impl Hdf5 {
         context: &ReadContext,
         profile: Profile,
         memory: &dyn Memory,
-    ) -> Result<(Columns, u64), Fault> {
+    ) -> Result<TableColumns, Fault> {
         match profile {
-            Profile::Frame(name) => self.frame(context, name.as_bytes(), memory),
+            Profile::Frame(name) => match self.found(context, &self.root, name.as_bytes())? {
+                Some(frame) => data_frames::columns(context, &frame, memory),
+                None => Ok(TableColumns::default()),
+            },
             Profile::Episodes => self.episodes(context, memory),
             Profile::Steps => self.step_columns(context, memory),
         }
@@ -378,16 +305,8 @@ impl Hdf5 {
     ) -> Result<Vec<DescribedTable>, Fault> {
         let mut all = Vec::new();
         for profile in self.profiles(context)? {
-            let (columns, rows) = self.profile_columns(context, *profile, memory)?;
             let path = self.profile_name(context, *profile)?;
-            let count = columns.columns.len();
-            all.push(DescribedTable {
-                path,
-                rows: Some(rows),
-                columns: Some(count),
-                left_out: columns.left_out,
-                left_out_behind: 0,
-            });
+            all.push(DescribedTable::of(path, self.profile_columns(context, *profile, memory))?);
         }
         Ok(all)
     }
@@ -407,184 +326,10 @@ impl Hdf5 {
         }
     }
 
-    /// Returns a dataset of one axis as a column; one of several axes if rows may be lists.
-    fn dataset_column(
-        &self,
-        context: &ReadContext,
-        described: &Described,
-        name: String,
-        mask: Option<View>,
-    ) -> Result<Result<Column, String>, Fault> {
-        if let Some(rows) = self.text_rows(context, described)? {
-            let is_nullable = mask.is_some();
-            let one_axis = described.form.as_ref().is_some_and(|form| form.dims.len() == 1);
-            return Ok(match one_axis {
-                true => Ok(Column::strings(name, Arc::new(TextColumn { rows, mask }), true, is_nullable)),
-                false => Err("its rows are lists of texts".into()),
-            });
-        }
-        let Some(Ok(array)) = self.array_of(context, described)?.map(Ok::<_, Fault>) else {
-            return Ok(Err("it is no array of numbers or texts".into()));
-        };
-        let Some((rows, inner)) = array.shape.split_first() else { return Ok(Err("it has no rows".into())) };
-        let plain = Plain {
-            element: array.dtype.clone(),
-            inner: inner.to_vec(),
-            conversion: super::convert::Conversion::Copy(0),
-            stored: 0,
-            name: None,
-            texts: None,
-        };
-        let column = plain_column(name, &plain, *rows, array.data);
-        Ok(column.map(|column| match mask {
-            Some(mask) => column.with_missing(Missing::Marked(mask)),
-            None => column,
-        }))
-    }
-
-    /// Returns the columns of a data frame of AnnData.
-    fn frame(&self, context: &ReadContext, name: &[u8], memory: &dyn Memory) -> Result<(Columns, u64), Fault> {
-        let mut columns = Columns::default();
-        let Some(found) = self.found(context, &self.root, name)? else { return Ok((columns, 0)) };
-        let (Some(group), Some(described)) = (&found.group, found.described()) else { return Ok((columns, 0)) };
-        let index = self.texts(context, described, b"_index")?.and_then(|texts| texts.into_iter().next());
-        let order = self.texts(context, described, b"column-order")?.unwrap_or_default();
-        let mut rows = None;
-        for name in index.iter().chain(&order) {
-            memory.reserve(COLUMN_MEMORY)?;
-            if columns.columns.len() >= limits::TABLE_COLUMNS {
-                columns.leave_out(name, "there are too many columns");
-                continue;
-            }
-            let Some(member) = self.found(context, group, name)? else {
-                columns.leave_out(name, "it is not there");
-                continue;
-            };
-            let shown = columns.names.name(name);
-            match self.frame_column(context, &member, shown, rows, memory)? {
-                Ok((column, count)) => {
-                    rows = rows.or(Some(count));
-                    columns.columns.push(column);
-                }
-                Err(reason) => columns.leave_out(name, reason),
-            }
-        }
-        Ok((columns, rows.unwrap_or(0)))
-    }
-
-    /// Returns a column of a data frame, which has as many rows as the others.
-    fn frame_column(
-        &self,
-        context: &ReadContext,
-        member: &Found,
-        name: String,
-        rows: Option<u64>,
-        memory: &dyn Memory,
-    ) -> Result<Result<(Column, u64), String>, Fault> {
-        let fits = |count: Option<u64>| match count {
-            None => Err("it has not one axis".to_owned()),
-            Some(count) if rows.is_some_and(|rows| rows != count) => Err(format!("it has {count} rows")),
-            Some(count) => Ok(count),
-        };
-        let Some(described) = member.described() else { return Ok(Err("it cannot be read".into())) };
-        let Some(group) = &member.group else {
-            let count = match fits(member.rows()) {
-                Ok(count) => count,
-                Err(reason) => return Ok(Err(reason)),
-            };
-            let column = self.dataset_column(context, described, name, None)?;
-            return Ok(column.map(|column| (column, count)));
-        };
-        let encoding = self.encoding(context, member)?;
-        let (values, marks): (&[u8], &[u8]) = match &*encoding {
-            b"categorical" => (b"categories", b"codes"),
-            b"nullable-integer" | b"nullable-boolean" | b"nullable-string-array" => (b"values", b"mask"),
-            _ => return Ok(Err("its encoding is not known".into())),
-        };
-        let (Some(values), Some(marks)) = (self.found(context, group, values)?, self.found(context, group, marks)?)
-        else {
-            return Ok(Err("a part of it is missing".into()));
-        };
-        let count = match fits(marks.rows()) {
-            Ok(count) => count,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        let (Some(of_values), Some(of_marks)) = (values.described(), marks.described()) else {
-            return Ok(Err("a part of it cannot be read".into()));
-        };
-        let Some(marked) = self.array_of(context, of_marks)? else {
-            return Ok(Err("its codes or its mask are no numbers".into()));
-        };
-        if &*encoding == b"categorical" {
-            let column = self.categorical(context, of_values, values.rows(), marked, count, name, memory)?;
-            return Ok(column.map(|column| (column, count)));
-        }
-        if values.rows() != Some(count) || marked.dtype.size() != 1 {
-            return Ok(Err("its values and its mask do not fit".into()));
-        }
-        let column = self.dataset_column(context, of_values, name, Some(marked.data))?;
-        Ok(column.map(|column| (column, count)))
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the two parts of a column, each with what is known of it")]
-    fn categorical(
-        &self,
-        context: &ReadContext,
-        categories: &Described,
-        count: Option<u64>,
-        codes: Array,
-        rows: u64,
-        name: String,
-        memory: &dyn Memory,
-    ) -> Result<Result<Column, String>, Fault> {
-        let Some(count) = count else { return Ok(Err("its categories have not one axis".into())) };
-        if !codes.dtype.is_number() || codes.dtype.plain().is_none_or(DType::is_float) {
-            return Ok(Err("its codes are no integers".into()));
-        }
-        let keys = || Keys { codes: codes.clone(), count };
-        if let Some(texts) = self.text_rows(context, categories)? {
-            let (mut size, mut dictionary) = (4 * count, Vec::new());
-            texts.lengths(context, memory, 0..count, &mut |length| {
-                size = size.saturating_add(length);
-                Ok(())
-            })?;
-            if size > limits::TABLE_DICTIONARY as u64 || count >= u32::MAX.into() {
-                return Ok(Err("its categories are too large".into()));
-            }
-            memory.reserve(2 * size)?;
-            texts.each(context, memory, 0..count, &mut |text| {
-                let text = text.unwrap_or_default();
-                dictionary.extend((text.len() as u32).to_le_bytes());
-                dictionary.extend(text);
-                Ok(())
-            })?;
-            let data = View::default().with_rendered(4 * rows, keys());
-            return Ok(Ok(Column::keys(name, DType::U32, data, dictionary, count)));
-        }
-        let values = self.array_of(context, categories)?.filter(|array| array.shape.len() == 1);
-        let Some((values, dtype)) = values.and_then(|array| array.dtype.plain().map(|dtype| (array, dtype))) else {
-            return Ok(Err("its categories are no texts and no numbers".into()));
-        };
-        if let Err(reason) = crate::tree::tables::slots(dtype, &[count]) {
-            return Ok(Err(reason));
-        }
-        let width = dtype.size();
-        if values.data.size() > limits::TABLE_DICTIONARY as u64 {
-            return Ok(Err("its categories are too large".into()));
-        }
-        memory.reserve(values.data.size())?;
-        let values = values.data.copy_at(context, 0, values.data.size())?;
-        let data = View::default().with_rendered(rows * width, Categories { keys: keys(), values, width });
-        let mask = View::default().with_rendered(rows, NoCategory(keys()));
-        let column = Column::fixed(name, Element::Of(dtype), None, data);
-        Ok(Ok(column.with_missing(Missing::Marked(mask))))
-    }
-
     /// Returns a row for each recorded episode.
-    fn episodes(&self, context: &ReadContext, memory: &dyn Memory) -> Result<(Columns, u64), Fault> {
-        let mut columns = Columns::default();
+    fn episodes(&self, context: &ReadContext, memory: &dyn Memory) -> Result<TableColumns, Fault> {
         let Some(Found { group: Some(group), .. }) = self.found(context, &self.root, b"data")? else {
-            return Ok((columns, 0));
+            return Ok(TableColumns::default());
         };
         let mut demos = Vec::new();
         let links = group.all(&self.store, context)?;
@@ -617,23 +362,19 @@ impl Hdf5 {
             let form = actions.as_ref().and_then(|actions| actions.described()?.form.as_ref());
             steps.push(form.and_then(|form| form.dims.first()).map(|axis| *axis as i64));
         }
-        let names = ["episode", "name", "num_samples", "steps"].map(|name| columns.names.name(name.as_bytes()));
-        let [episode, name, num_samples, of_steps] = names;
-        columns.columns = vec![
-            Column::row_numbers(&episode, DType::I64, rows),
-            Column::strings(name, Arc::new(TextColumn { rows: Arc::new(Texts(texts)), mask: None }), true, false),
-            samples.column(num_samples),
-            steps.column(of_steps),
-        ];
-        Ok((columns, rows))
+        let mut columns = TableColumns::new(rows);
+        columns.add(memory, b"episode", |name| Ok(Ok(Column::row_numbers(&name, DType::I64, rows))))?;
+        columns.add(memory, b"name", |name| Ok(text_column(name, Arc::new(Texts(texts)), true, None)))?;
+        columns.add(memory, b"num_samples", |name| Ok(Ok(samples.column(name))))?;
+        columns.add(memory, b"steps", |name| Ok(Ok(steps.column(name))))?;
+        Ok(columns)
     }
 
     /// Returns a row for each step of flat data.
-    fn step_columns(&self, context: &ReadContext, memory: &dyn Memory) -> Result<(Columns, u64), Fault> {
-        let mut columns = Columns::default();
-        let Some(steps) = self.steps(context)? else { return Ok((columns, 0)) };
-        let step = columns.names.name(b"step");
-        columns.columns.push(Column::row_numbers(&step, DType::I64, steps));
+    fn step_columns(&self, context: &ReadContext, memory: &dyn Memory) -> Result<TableColumns, Fault> {
+        let Some(steps) = self.steps(context)? else { return Ok(TableColumns::default()) };
+        let mut columns = TableColumns::new(steps);
+        columns.add(memory, b"step", |name| Ok(Ok(Column::row_numbers(&name, DType::I64, steps))))?;
         for link in self.root.all(&self.store, context)?.iter() {
             let name = &*link.name;
             let Some(found) = self.found_by(context, &self.root, &link)? else { continue };
@@ -642,15 +383,9 @@ impl Hdf5 {
             if !matches!(&form.kind, FormKind::Plain(plain) if plain.element.record().is_none()) {
                 continue;
             }
-            memory.reserve(COLUMN_MEMORY)?;
-            let shown = columns.names.name(name);
-            match self.dataset_column(context, described, shown, None)? {
-                Ok(column) if columns.columns.len() < limits::TABLE_COLUMNS => columns.columns.push(column),
-                Ok(_) => columns.leave_out(name, "there are too many columns"),
-                Err(reason) => columns.leave_out(name, reason),
-            }
+            columns.add(memory, name, |shown| data_frames::array_of(context, &found, shown, None))?;
         }
-        Ok((columns, steps))
+        Ok(columns)
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::{ops::Range, sync::Arc};
 
-use serde_json::{Map, Value as Json};
-
 use super::{
     Hdf5,
     convert::{Conversion, Converted},
@@ -15,72 +13,17 @@ use super::{
 };
 use crate::{
     format::hdf5::{Class, Dataset, Member, Padding},
-    limits,
     source::Memory,
     tree::{
         HDF5,
-        memory::WorkingMemory,
         rows::Rows,
-        tables::{COLUMN_MEMORY, ColumnNames, LeftOut, laid_out, slots},
+        tables::{TableColumns, array_column, laid_out, slots, text_column},
     },
     view::{
-        Fault, ReadContext, View,
-        parquet::{Column, Element, Parquet, Strings, Table},
+        Array, Fault, ReadContext, View,
+        parquet::{Column, Parquet},
     },
 };
-
-/// Rows of texts as a column.
-#[derive(Debug)]
-pub(super) struct TextColumn {
-    pub(super) rows: Arc<dyn Rows>,
-    /// A byte for each row, not 0 for one that is missing.
-    pub(super) mask: Option<View>,
-}
-
-impl Strings for TextColumn {
-    fn size(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault> {
-        let memory = WorkingMemory::of_reader(reader);
-        memory.hold();
-        let mut size = 0u64;
-        self.rows.lengths(reader, &memory, rows, &mut |length| {
-            size = size.saturating_add(length);
-            Ok(())
-        })?;
-        Ok(size)
-    }
-
-    fn fill(
-        &self,
-        reader: &ReadContext,
-        rows: Range<u64>,
-        out: &mut [u8],
-        each: &mut dyn FnMut(Option<u64>),
-    ) -> Result<(), Fault> {
-        let memory = WorkingMemory::of_reader(reader);
-        memory.hold();
-        let mask = match &self.mask {
-            Some(mask) => Some(mask.copy_at(reader, rows.start, rows.end - rows.start)?),
-            None => None,
-        };
-        let (mut rest, mut number) = (out, 0);
-        self.rows.each(reader, &memory, rows, &mut |row| {
-            let is_missing = mask.as_ref().is_some_and(|mask| mask.get(number).is_some_and(|mark| *mark != 0));
-            number += 1;
-            if is_missing {
-                each(None);
-                return Ok(());
-            }
-            let row = row.unwrap_or_default();
-            let (here, after) = std::mem::take(&mut rest)
-                .split_at_mut_checked(row.len())
-                .ok_or_else(|| fault(0, "a row has another length than stated"))?;
-            here.copy_from_slice(row);
-            rest = after;
-            each(Some(row.len() as u64));
-            Ok(())
-        })
-    }
-}
 
 /// Texts that are members of compounds.
 #[derive(Debug)]
@@ -143,42 +86,6 @@ impl MemberTexts {
     }
 }
 
-/// Returns the column of an array whose first axis is the rows, or why there is none.
-pub(super) fn plain_column(name: String, plain: &Plain, rows: u64, data: View) -> Result<Column, String> {
-    let dtype = plain.element.plain().ok_or("its elements are records")?;
-    let shape = [&[rows], &*plain.inner].concat();
-    let slots = slots(dtype, &shape)?;
-    let column = Column::fixed(name, Element::Of(dtype), slots, data);
-    Ok(if plain.inner.len() > 1 { column.with_about("shape", &*plain.inner) } else { column })
-}
-
-/// Columns of a table, and those that are left out.
-#[derive(Default)]
-pub(super) struct Columns {
-    pub(super) columns: Vec<Column>,
-    pub(super) left_out: Vec<LeftOut>,
-    pub(super) names: ColumnNames,
-}
-
-impl Columns {
-    pub(super) fn leave_out(&mut self, name: &[u8], reason: impl Into<String>) {
-        let column = String::from_utf8_lossy(name).into_owned();
-        self.left_out.push(LeftOut { column, reason: reason.into() });
-    }
-
-    /// Lays out the table.
-    pub(super) fn table(
-        self,
-        reader: &ReadContext,
-        number: u64,
-        rows: u64,
-        memory: &dyn Memory,
-    ) -> Result<Parquet, Fault> {
-        let about = Map::from_iter([("format".into(), Json::from(HDF5.name))]);
-        Parquet::new(reader, Table { number, rows, unit: 1, columns: self.columns, about }, memory)
-    }
-}
-
 /// A member of a compound that may be a column.
 struct Part {
     name: Box<[u8]>,
@@ -238,7 +145,7 @@ impl Hdf5 {
         let texts = |padding| {
             let (store, elements, place) = (self.store.clone(), elements.clone(), part.place.clone());
             let rows = Arc::new(MemberTexts { store, elements, count, stride, place, padding });
-            Ok(Column::strings(name.clone(), Arc::new(TextColumn { rows, mask: None }), true, false))
+            text_column(name.clone(), rows, true, None)
         };
         match &part.kind {
             Err(reason) => Err(reason.clone()),
@@ -248,7 +155,9 @@ impl Hdf5 {
                 let to = plain.shown();
                 let conversion = Conversion::Members([(part.place.start as u64, plain.conversion.clone())].into());
                 let converted = Converted { stored: elements.clone(), from: stride, to, conversion };
-                plain_column(name, plain, count, View::default().with_rendered(count.saturating_mul(to), converted))
+                let data = View::default().with_rendered(count.saturating_mul(to), converted);
+                let shape = [&[count], &*plain.inner].concat();
+                array_column(&name, &Array::new(plain.element.clone(), shape, data))
             }
         }
     }
@@ -259,7 +168,7 @@ impl Hdf5 {
         context: &ReadContext,
         described: &Described,
         memory: &dyn Memory,
-    ) -> Result<Option<Columns>, Fault> {
+    ) -> Result<Option<TableColumns>, Fault> {
         let (Some(dataset), Some(form)) = (described.object.dataset(), &described.form) else { return Ok(None) };
         if !form.is_table {
             return Ok(None);
@@ -274,18 +183,9 @@ impl Hdf5 {
                 (view, dataset.datatype.size)
             }
         };
-        let mut columns = Columns::default();
+        let mut columns = TableColumns::new(form.elements);
         for part in parts(dataset, &form.kind) {
-            memory.reserve(COLUMN_MEMORY)?;
-            if columns.columns.len() >= limits::TABLE_COLUMNS {
-                columns.leave_out(&part.name, "there are too many columns");
-                continue;
-            }
-            let name = columns.names.name(&part.name);
-            match self.column(&elements, form.elements, stride, &part, name) {
-                Ok(column) => columns.columns.push(column),
-                Err(reason) => columns.leave_out(&part.name, reason),
-            }
+            columns.add(memory, &part.name, |name| Ok(self.column(&elements, form.elements, stride, &part, name)))?;
         }
         Ok(Some(columns))
     }
@@ -296,12 +196,11 @@ impl Hdf5 {
         context: &ReadContext,
         described: &Described,
     ) -> Result<Option<Arc<Parquet>>, Fault> {
-        let Some(form) = &described.form else { return Ok(None) };
         let number = described.object.at;
         let made = laid_out(context, number, |memory| {
             let columns = self.compound_columns(context, described, memory)?;
             let columns = columns.ok_or_else(|| Fault::refused("a dataset that is no table"))?;
-            columns.table(context, number, form.elements, memory)
+            columns.table(context, number, HDF5.name, memory)
         });
         made.map(Some)
     }

@@ -401,7 +401,8 @@ fn is_waiting(error: &SourceError) -> bool {
     matches!(error, SourceError::Io(error) if error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
-fn join(path: &str, name: &str) -> String {
+/// Returns the path of what is at a path below another one.
+pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
 }
 

@@ -158,11 +158,15 @@ def check_parquet(path, wanted):
     if table.num_rows != wanted["rows"] or table.column_names != list(wanted["columns"]):
         return f"{table.num_rows} rows of {table.column_names}"
     for name, values in wanted["columns"].items():
-        found = json.loads(json.dumps(table[name].to_pylist(), default=lambda value: value.decode()))
-        found = nulled(found)
+        found = nulled(json.loads(json.dumps(table[name].to_pylist(), default=plain)))
         if not (near(found, values) if name in singles else alike(found, values)):
             return f"{name}: {found} instead of {values}"
     return None
+
+
+def plain(value):
+    """Bytes and dates as JSON has them."""
+    return value.decode() if isinstance(value, bytes) else value.isoformat()
 
 
 def near(found, expected):
