@@ -42,6 +42,12 @@ pub const MEMORY_TRIES: u32 = 8;
 /// interpreted: parsed, a byte of it can take fifty in memory.
 pub const METADATA_JSON: u64 = 1 << 20;
 
+/// Longest row of metadata of a tree sequence that is decoded, in bytes. A row is decoded whole.
+pub const PACKED_ROW: u64 = 64 << 20;
+
+/// Most lists of varying length in a row of such metadata. To find a value, all lists before it are passed over.
+pub const PACKED_LISTS: usize = 64;
+
 /// Bytes of memory that a byte of JSON can take when it is interpreted. The worst case, `{"":0},`, is an object with a
 /// map of its own.
 pub const JSON_ROOM: u64 = 50;

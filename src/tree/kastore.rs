@@ -1,5 +1,7 @@
 //! kastore and KAST: an array for each key, and text views of texts in a tree sequence (`docs/TREE.md`, section 5).
 
+mod metadata;
+mod packed;
 mod rows;
 mod schema;
 mod tables;
@@ -126,12 +128,17 @@ impl Arrays {
             }
         }
     }
+
+    /// Finds out how the metadata of all tables are stored.
+    fn read_schemas(&mut self, source: &dyn Source) -> Result<(), SourceError> {
+        self.tables.iter_mut().try_for_each(|plan| plan.read_schema(source, &self.items))
+    }
 }
 
 /// Returns the tree of a kastore file.
 ///
 /// # Errors
-/// [`SourceError`] if the text columns' offsets cannot be read.
+/// [`SourceError`] if the text columns' offsets or the schemas of metadata cannot be read.
 pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<Arrays>, SourceError> {
     let several = file.stores.len() > 1;
     let versions = file.stores.iter().map(|store| {
@@ -157,6 +164,7 @@ pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<A
         let is_tree_sequence = arrays.add_texts(source, &mut builder, top, first)?;
         arrays.add_tables(&mut builder, top, first, is_tree_sequence);
     }
+    arrays.read_schemas(source)?;
     if let Some((bytes, error)) = file.trailing {
         arrays.front.insert("trailing_bytes".into(), bytes.into());
         arrays.warnings.push(format!("the last {bytes} bytes are no store: {error}"));
@@ -179,6 +187,7 @@ pub(super) fn open_items(
     arrays.add(&mut builder, ROOT, items);
     let is_tree_sequence = arrays.add_texts(source, &mut builder, ROOT, 0)?;
     arrays.add_tables(&mut builder, ROOT, 0, is_tree_sequence);
+    arrays.read_schemas(source)?;
     Ok(Table::new(builder, arrays))
 }
 

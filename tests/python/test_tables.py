@@ -41,6 +41,10 @@ def test_tskit_says_the_same(golden, kastore_mount):
         table = getattr(ts.tables, name)
         found = tables.pyarrow_threads(kastore_mount / rel / f"{name}.parquet")
         assert found.pop("id") == list(range(table.num_rows))
+        schema = table.metadata_schema.schema if "metadata" in found else None
+        if schema and schema["codec"] == "struct":
+            fields, _ = tables.of_metadata(schema, found["metadata"])
+            assert_same({column: found.pop(column) for column in fields}, fields, name)
         for column, rows in found.items():
             stored = getattr(table, column)
             if hasattr(table, column + "_offset"):
@@ -163,6 +167,289 @@ def test_a_store_of_many_columns(tmp_path):
         assert [rows[0] for rows in found.values()] == list(range(10_000))
         about = described(mnt / "x.kas")["t.parquet"]
         assert (about["columns"], about["left_out_behind"]) == (10_000, 20)
+
+
+# --- metadata of the codec `struct` -------------------------------------------------------------
+
+def number(form, index=None):
+    return {"type": "number", "binaryFormat": form} | ({} if index is None else {"index": index})
+
+
+def packed(properties, nullable=False):
+    return {"codec": "struct", "type": ["object", "null"] if nullable else "object", "properties": properties}
+
+
+# The shape of what SLiM writes (pyslim 1.1.1, slim_metadata.py), without descriptions.
+SLIM = {
+    "mutations": packed({"mutation_list": {
+        "type": "array", "noLengthEncodingExhaustBuffer": True, "items": {"type": "object", "properties": {
+            "mutation_type": number("i", 1), "selection_coeff": number("f", 2), "subpopulation": number("i", 3),
+            "slim_time": number("i", 4), "nucleotide": number("b", 5)}}}}),
+    "nodes": packed({"slim_id": number("q", 0), "is_vacant": {
+        "type": "array", "length": 2, "items": number("B"), "index": 1}}, nullable=True),
+    "individuals": packed({name: number(form, at + 1) for at, (name, form) in enumerate([
+        ("pedigree_id", "q"), ("pedigree_p1", "q"), ("pedigree_p2", "q"), ("age", "i"), ("subpopulation", "i"),
+        ("sex", "i"), ("flags", "I")])}),
+}
+
+
+def random_schema(draw, depth=0, lists=0):
+    """A schema of any kind that tskit accepts."""
+    kinds = ["number"] * 4 + ["string"] * 2 + ["bytes", "null"]
+    kinds += ["object", "array"] * 2 if depth < 4 else []
+    kind = draw.choice(kinds)
+    if kind == "number":
+        form = draw.choice(list(tables.NUMBERS))
+        made = {"type": "boolean" if form == "?" else draw.choice(["number", "integer"]), "binaryFormat": form}
+        made["type"] = "number" if form in "fd" else made["type"]
+    elif kind == "string":
+        encoding = draw.choice(["utf-8", "ascii", "latin-1", "utf-16", "utf-16-le", "UTF_16BE", "utf-32", "utf-32-be"])
+        form = draw.choice(["s", "12s", "20p", "c"]) if "1" not in encoding[:5] and "32" not in encoding else "24s"
+        made = {"type": "string", "binaryFormat": form, "nullTerminated": draw.random() < 0.6}
+        if encoding != "utf-8" or draw.random() < 0.5:
+            made["stringEncoding"] = encoding
+    elif kind == "bytes":
+        made = {"type": "number", "binaryFormat": draw.choice(["c", "7s", "5p"])}
+    elif kind == "null":
+        made = {"type": "null"} | ({"binaryFormat": draw.choice(["x", "3x"])} if draw.random() < 0.7 else {})
+    elif kind == "object":
+        made = random_object(draw, depth + 1, lists)
+    else:
+        items = random_schema(draw, depth + 1, lists + 1)
+        while least(items) == 0:
+            items = random_schema(draw, depth + 1, lists + 1)
+        made = {"type": "array", "items": items}
+        how = draw.random()
+        if how < 0.3:
+            made["length"] = draw.randrange(0, 4)
+        elif how < 0.4 and lists == 0:
+            made["noLengthEncodingExhaustBuffer"] = True
+        elif how < 0.8:
+            made["arrayLengthFormat"] = draw.choice("BHILQ")
+    if draw.random() < 0.5:
+        made["index"] = draw.choice([-1, 0, 0.5, 1, 2, 10])
+    return made
+
+
+def random_object(draw, depth=0, lists=0):
+    names = draw.sample(["a", "b", "B", "ü", "c d", "e.f", "zz", "x/y", "n"], draw.randrange(1 + (depth == 0), 6))
+    return {"type": "object", "properties": {name: random_schema(draw, depth, lists) for name in names}}
+
+
+def least(schema):
+    """The least number of bytes of a value."""
+    if schema["type"] == "object":
+        return sum(least(inner) for inner in schema["properties"].values())
+    if schema["type"] == "array":
+        if schema.get("noLengthEncodingExhaustBuffer"):
+            return 0
+        return schema["length"] * least(schema["items"]) if "length" in schema else 1
+    return struct.calcsize("<" + schema.get("binaryFormat", "0x"))
+
+
+def random_bytes(draw, schema):
+    """A row of a schema: what tskit would write, and now and then what others might."""
+    if "object" in schema["type"]:
+        properties = sorted(schema["properties"].items(), key=lambda item: (item[1].get("index", 0), item[0]))
+        return b"".join(random_bytes(draw, inner) for _, inner in properties)
+    form = "<" + schema.get("binaryFormat", "0x")
+    if schema["type"] == "array":
+        count = schema.get("length", draw.randrange(0, 5))
+        elements = b"".join(random_bytes(draw, schema["items"]) for _ in range(count))
+        if "length" in schema or schema.get("noLengthEncodingExhaustBuffer"):
+            return elements
+        return struct.pack("<" + schema.get("arrayLengthFormat", "L"), count) + elements
+    if schema["type"] == "string":
+        if form[-1] in "c" or form == "<s":
+            return bytes([draw.randrange(128)])
+        encoding = schema.get("stringEncoding", "utf-8")
+        letters = "abc\0 Z" + ("ü" if encoding != "ascii" else "") + ("€" if "utf" in encoding.lower() else "")
+        size = struct.calcsize(form) - (form[-1] == "p")
+        while len(text := "".join(draw.choices(letters, k=draw.randrange(7))).encode(encoding)) > size:
+            pass
+        if form[-1] == "s" and len(text) % 4:
+            text = text[:len(text) // 4 * 4] if "32" in encoding else text
+        return struct.pack(form, text)
+    if form[-1] in "fd":
+        # No NaN of an odd kind: Python's floats change those of f4.
+        return struct.pack(form, draw.choice([draw.gauss(0, 1e6), 0.0, -0.0, float("nan"), float("-inf")]))
+    return draw.randbytes(struct.calcsize(form))
+
+
+def of_rows(table, schema, rows, **columns):
+    """A tree sequence with a table of metadata."""
+    count = len(rows)
+    stored = {f"{table}/{name}": np.zeros(count, dtype) for name, dtype in columns.items()}
+    stored |= kas.ragged(f"{table}/metadata", rows)
+    stored[f"{table}/metadata_schema"] = np.frombuffer(json.dumps(schema).encode(), "u1")
+    return stored | {"format/name": np.frombuffer(b"tskit.trees", "i1"), "format/version": np.array([12, 7], "<u4")}
+
+
+def test_metadata_of_slim(tmp_path):
+    """What SLiM says of nodes, individuals and mutations, as tskit decodes it, by all readers."""
+    collection = tskit.TableCollection(10)
+    draw = random.Random(4)
+    for name, schema in SLIM.items():
+        getattr(collection, name).metadata_schema = tskit.MetadataSchema(schema)
+    for at in range(500):
+        collection.nodes.add_row(time=at, metadata=None if draw.random() < 0.3 else {
+            "slim_id": draw.getrandbits(62), "is_vacant": [draw.randrange(2), draw.randrange(256)]})
+        collection.individuals.add_row(metadata={
+            name: draw.randrange(1 << 30) for name in SLIM["individuals"]["properties"]})
+        collection.sites.add_row(at / 50, "A")
+        collection.mutations.add_row(site=at, node=at, derived_state="T", metadata={"mutation_list": [
+            {"mutation_type": draw.randrange(5), "selection_coeff": draw.random(), "subpopulation": -1,
+             "slim_time": draw.randrange(1000), "nucleotide": draw.randrange(-1, 4)} for _ in range(draw.randrange(4))]})
+    collection.dump(str(tmp_path / "slim.trees"))
+    loaded = tskit.TableCollection.load(str(tmp_path / "slim.trees"))
+    with mounted(tmp_path) as mnt:
+        about = described(mnt / "slim.trees")
+        for name in ("nodes", "individuals", "mutations"):
+            path = mnt / f"slim.trees/{name}.parquet"
+            table = getattr(loaded, name)
+            data, offsets = table.metadata.tobytes(), table.metadata_offset
+            rows = [data[a:b] for a, b in zip(offsets, offsets[1:])]
+            fields, left_out = tables.of_metadata(SLIM[name], rows)
+            expected = tables.pyarrow_threads(path)
+            assert [column for column in expected if column.startswith("metadata.")] == list(fields) and not left_out
+            assert expected["metadata"] == rows
+            check(path, expected | fields)
+            assert about[f"{name}.parquet"]["columns"] == len(expected)
+        # As a user asks: the mutations of one type, and how old they are.
+        import duckdb
+
+        asked = duckdb.sql(f"""from (select id, unnest("metadata.mutation_list.slim_time") as born,
+            unnest("metadata.mutation_list.mutation_type") as kind from '{mnt}/slim.trees/mutations.parquet')
+            where kind = 3 order by all""").fetchall()
+        by_tskit = [(at, one["slim_time"], 3) for at, row in enumerate(loaded.mutations)
+                    for one in row.metadata["mutation_list"] if one["mutation_type"] == 3]
+        assert asked == sorted(by_tskit) and by_tskit
+        assert not (mnt / ".shardfs/problems.jsonl").read_text()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_metadata_of_random_schemas(seed, tmp_path):
+    draw = random.Random(seed)
+    expected = {}
+    while len(expected) < 25:
+        schema = packed(random_object(draw)["properties"], draw.random() < 0.3)
+        tskit.MetadataSchema(schema)
+        rows = []
+        for _ in range(draw.choice([0, 1, 7, 40, 300])):
+            row = random_bytes(draw, schema)
+            if "null" in schema["type"] and draw.random() < 0.3:
+                row = b""
+            elif draw.random() < 0.1:
+                row += draw.randbytes(draw.randrange(4))
+            rows.append(row)
+        try:
+            found = tables.of_metadata(schema, rows)
+        except (struct.error, UnicodeError, AssertionError):
+            continue
+        name = f"{len(expected)}.trees"
+        store(tmp_path, name, of_rows("nodes", schema, rows, time="<f8"))
+        expected[name] = found
+    with mounted(tmp_path) as mnt:
+        for name, (fields, left_out) in expected.items():
+            path = mnt / name / "nodes.parquet"
+            found = tables.pyarrow_threads(path)
+            fields = tables.plain_names(dict.fromkeys(("id", "time", "metadata")) | fields)
+            check(path, {column: found[column] if rows is None else rows for column, rows in fields.items()},
+                  [tables.pyarrow_threads, tables.duckdb_rows])
+            said = described(mnt / name)["nodes.parquet"]
+            assert {one["column"] for one in said["left_out"]} == left_out
+            assert said["columns"] == len(found)
+
+
+@pytest.mark.parametrize("row", [b"", b"\1\0\0", b"\1\0\0\0\5\0ab", b"\1\0\0\0\xff\xff"])
+def test_a_row_of_metadata_that_does_not_fit(row, tmp_path):
+    """Its columns are EIO and say which row it is; all other columns can be asked for."""
+    import duckdb
+    import pyarrow.parquet as pq
+
+    schema = packed({"n": number("i", 0), "l": {"type": "array", "items": number("B"), "arrayLengthFormat": "H"},
+                     "t": {"type": "string", "binaryFormat": "4s", "index": 2}})
+    schema["properties"]["l"]["index"] = 1
+    whole = struct.pack("<iHBB4s", 7, 2, 1, 2, b"text")
+    with pytest.raises(struct.error):
+        tskit.MetadataSchema(schema).decode_row(row)
+    rows = [whole] * 30_000
+    rows[12_345] = row
+    store(tmp_path, "x.trees", of_rows("nodes", schema, rows, time="<f8"))
+    with mounted(tmp_path) as mnt:
+        path = mnt / "x.trees/nodes.parquet"
+        check_footer(path)
+        assert duckdb.sql(f"select sum(id), sum(time), sum(octet_length(metadata)) from '{path}'").fetchall() == [
+            (sum(range(30_000)), 0.0, sum(map(len, rows)))]
+        for name in ("n", "l", "t"):
+            with pytest.raises(OSError, match="Input/output error"):
+                pq.read_table(path, columns=[f"metadata.{name}"])
+        said = [json.loads(line) for line in (mnt / ".shardfs/problems.jsonl").read_text().splitlines()]
+        assert said and all("nodes/metadata row 12345: " in problem["message"] for problem in said)
+
+
+@pytest.mark.parametrize("schema, reason", [
+    ({"properties": {"a": {"type": "array", "items": {"type": "object", "properties": {}}}}}, "no bytes"),
+    ({"properties": {"a": {"type": "array", "items": {"type": "string", "binaryFormat": "0s"}}}}, "no bytes"),
+    ({"properties": {"a": {"type": "array", "items": {
+        "type": "array", "noLengthEncodingExhaustBuffer": True, "items": number("B")}}}}, "no bytes"),
+    ({"properties": {f"a{at}": {"type": "array", "items": number("B")} for at in range(65)}}, "more than 64 lists"),
+    ({"properties": {"a": number("z")}}, "format"),
+    ({"properties": {"a": number("x")}}, "format"),
+    ({"properties": {"a": {"type": "string", "binaryFormat": "i"}}}, "format"),
+    ({"properties": {"a": number("9" * 30 + "s")}}, "too long"),
+    ({"properties": {"a": {"type": "null", "binaryFormat": "i"}}}, "format"),
+    ({"properties": {"a": {"type": "number"}}}, "binaryFormat"),
+    ({"properties": {"a": {"binaryFormat": "i"}}}, "missing field `type`"),
+    ({"properties": {"a": {"type": ["object", "null"], "properties": {}}}}, "union"),
+    ({"properties": {"a": {"type": "array"}}}, "no items"),
+    ({"properties": {"a": {"type": "array", "items": number("i"), "arrayLengthFormat": "d"}}}, "length format"),
+    ({"properties": {"a": {"type": "array", "items": number("i"), "length": -1}}}, "invalid value"),
+    ({"properties": [1]}, "invalid type"),
+    ({}, "no properties"),
+    ({"properties": {"a": number("i")}, "more": "x" * 70_000}, "more than 65536 bytes"),
+    ({"type": ["null", "object"], "properties": {}}, "type"),
+    ({"type": "array", "items": number("i")}, "type"),
+])
+def test_schemas_that_describe_no_rows(schema, reason, tmp_path):
+    schema = {"codec": "struct", "type": "object"} | schema
+    store(tmp_path, "x.trees", of_rows("nodes", schema, [b"12345678"] * 3, time="<f8"))
+    with mounted(tmp_path) as mnt:
+        check(mnt / "x.trees/nodes.parquet", {
+            "id": [0, 1, 2], "time": [0, 0, 0], "metadata": [b"12345678"] * 3}, [tables.pyarrow_threads])
+        left_out, = described(mnt / "x.trees")["nodes.parquet"]["left_out"]
+        assert left_out["column"] == "metadata.*" and reason in left_out["reason"], left_out
+
+
+def test_hostile_rows_of_metadata(tmp_path):
+    """Lengths that lie, deep schemas, and numbers that no memory has: each is answered soon, and other columns stay."""
+    import pyarrow.parquet as pq
+
+    deep = number("i")
+    for at in range(50):
+        deep = {"type": "array", "items": deep, "arrayLengthFormat": "B"} if at % 2 else \
+            {"type": "object", "properties": {"d": deep}}
+    cases = {
+        "lies": ({"a": {"type": "array", "arrayLengthFormat": "Q", "items": number("d")}}, struct.pack("<Q", 2**64 - 1)),
+        "many": ({"a": {"type": "array", "arrayLengthFormat": "Q", "items": {
+            "type": "array", "arrayLengthFormat": "B", "items": number("B")}}}, struct.pack("<Q", 2**63) + bytes(500)),
+        "long": ({"a": {"type": "string", "binaryFormat": f"{2**62}s"}}, b"text"),
+        "fixed": ({"a": {"type": "array", "length": 2**62, "items": number("d")}, "b": number("d")}, bytes(64)),
+        "texts": ({"a": {"type": "array", "items": {"type": "string", "binaryFormat": f"{2**40}s"}}},
+                  struct.pack("<I", 1) + b"text"),
+        "deep": ({"a": deep}, bytes(3)),
+    }
+    for name, (properties, row) in cases.items():
+        store(tmp_path, f"{name}.trees", of_rows("nodes", packed(properties), [row] * 30_000, time="<f8"))
+    with mounted(tmp_path) as mnt:
+        for name in cases:
+            path = mnt / f"{name}.trees/nodes.parquet"
+            columns = pq.read_schema(path).names
+            assert columns[:3] == ["id", "time", "metadata"]
+            for column in columns[3:]:
+                with pytest.raises(OSError, match="Input/output error"):
+                    pq.read_table(path, columns=[column])
+        assert (mnt / ".shardfs/stats.json").exists()
 
 
 # --- KDB ---------------------------------------------------------------------------------------

@@ -8,16 +8,25 @@ use serde::{
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-/// Returns whether metadata of this schema are JSON.
+/// How metadata are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Codec {
+    Json,
+    Struct,
+    /// Another one, or none.
+    Other,
+}
+
+/// Returns how metadata of this schema are stored.
 ///
 /// # Errors
 /// That the schema is no JSON.
-pub(super) fn is_of_json(schema: &[u8]) -> serde_json::Result<bool> {
-    serde_json::from_slice::<Schema>(schema).map(|Schema(is_json)| is_json)
+pub(super) fn codec(schema: &[u8]) -> serde_json::Result<Codec> {
+    serde_json::from_slice::<Schema>(schema).map(|Schema(codec)| codec)
 }
 
-/// A document of any kind: whether it is an object whose `codec` is `json`.
-struct Schema(bool);
+/// A document of any kind: the `codec` of an object.
+struct Schema(Codec);
 
 impl<'de> Deserialize<'de> for Schema {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -25,12 +34,12 @@ impl<'de> Deserialize<'de> for Schema {
     }
 }
 
-/// Returns whether a text is `json`; looks into an object's `codec` if told to.
+/// Returns the codec that a text names; looks into an object's `codec` if told to.
 struct Looking {
     into: bool,
 }
 
-struct Text(bool);
+struct Text(Codec);
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -39,14 +48,14 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 impl<'de> Visitor<'de> for Looking {
-    type Value = bool;
+    type Value = Codec;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
-        let mut found = false;
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Codec, A::Error> {
+        let mut found = Codec::Other;
         while let Some(key) = map.next_key::<String>()? {
             if self.into && key == "codec" {
                 // Of several, the last counts, as for other readers.
@@ -58,33 +67,37 @@ impl<'de> Visitor<'de> for Looking {
         Ok(found)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Codec, A::Error> {
         while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(false)
+        Ok(Codec::Other)
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<bool, E> {
-        Ok(!self.into && text == "json")
+    fn visit_str<E>(self, text: &str) -> Result<Codec, E> {
+        Ok(match text {
+            "json" if !self.into => Codec::Json,
+            "struct" if !self.into => Codec::Struct,
+            _ => Codec::Other,
+        })
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<bool, E> {
-        Ok(false)
+    fn visit_bool<E>(self, _: bool) -> Result<Codec, E> {
+        Ok(Codec::Other)
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<bool, E> {
-        Ok(false)
+    fn visit_i64<E>(self, _: i64) -> Result<Codec, E> {
+        Ok(Codec::Other)
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<bool, E> {
-        Ok(false)
+    fn visit_u64<E>(self, _: u64) -> Result<Codec, E> {
+        Ok(Codec::Other)
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<bool, E> {
-        Ok(false)
+    fn visit_f64<E>(self, _: f64) -> Result<Codec, E> {
+        Ok(Codec::Other)
     }
 
-    fn visit_unit<E>(self) -> Result<bool, E> {
-        Ok(false)
+    fn visit_unit<E>(self) -> Result<Codec, E> {
+        Ok(Codec::Other)
     }
 }
 
@@ -95,27 +108,28 @@ mod tests {
     #[test]
     fn only_the_codec_of_the_document_counts() {
         for (schema, expected) in [
-            (r#"{"codec": "json"}"#, true),
-            (r#"{"a": [1, {"codec": "json"}], "codec": "json", "z": null}"#, true),
-            (r#"{"\u0063odec": "js\u006fn"}"#, true),
-            (r#"{"codec": "json", "codec": "struct"}"#, false),
-            (r#"{"codec": "struct", "codec": "json"}"#, true),
-            (r#"{"codec": "struct"}"#, false),
-            (r#"{"codec": {"codec": "json"}}"#, false),
-            (r#"{"codec": ["json"]}"#, false),
-            (r#"{"codec": null, "x": {"codec": "json"}}"#, false),
-            (r#"["codec", "json"]"#, false),
-            (r#""json""#, false),
-            ("1", false),
-            ("-1.5e3", false),
-            ("true", false),
-            ("null", false),
-            ("{}", false),
+            (r#"{"codec": "json"}"#, Codec::Json),
+            (r#"{"a": [1, {"codec": "json"}], "codec": "json", "z": null}"#, Codec::Json),
+            (r#"{"\u0063odec": "js\u006fn"}"#, Codec::Json),
+            (r#"{"codec": "json", "codec": "struct"}"#, Codec::Struct),
+            (r#"{"codec": "struct", "codec": "json"}"#, Codec::Json),
+            (r#"{"codec": "json+struct"}"#, Codec::Other),
+            (r#"{"codec": "struct"}"#, Codec::Struct),
+            (r#"{"codec": {"codec": "json"}}"#, Codec::Other),
+            (r#"{"codec": ["json"]}"#, Codec::Other),
+            (r#"{"codec": null, "x": {"codec": "json"}}"#, Codec::Other),
+            (r#"["codec", "json"]"#, Codec::Other),
+            (r#""json""#, Codec::Other),
+            ("1", Codec::Other),
+            ("-1.5e3", Codec::Other),
+            ("true", Codec::Other),
+            ("null", Codec::Other),
+            ("{}", Codec::Other),
         ] {
-            assert_eq!(is_of_json(schema.as_bytes()).unwrap(), expected, "{schema}");
+            assert_eq!(codec(schema.as_bytes()).unwrap(), expected, "{schema}");
         }
         for schema in ["", "{", r#"{"codec": "json"} x"#, r#"{"codec": "json",}"#, "{1: 2}", &"[".repeat(100_000)] {
-            assert!(is_of_json(schema.as_bytes()).is_err());
+            assert!(codec(schema.as_bytes()).is_err());
         }
     }
 }

@@ -7,14 +7,19 @@ use std::{
 
 use serde_json::Map;
 
-use super::{Arrays, schema};
+use super::{
+    Arrays,
+    metadata::{self, Metadata},
+    packed::Layout,
+    schema::{self, Codec},
+};
 use crate::{
     format::{DType, kastore::Item},
     limits,
-    source::Memory,
+    source::{Memory, Source, SourceError},
     tree::{
         paths::NodeIndex,
-        tables::{COLUMN_MEMORY, ColumnNames, Described, array_column},
+        tables::{COLUMN_MEMORY, ColumnNames, Described, LeftOut, array_column},
     },
     view::{
         Array, Fault, ReadContext, View,
@@ -48,10 +53,13 @@ const ORDER: [&[u8]; 20] = [
     b"child",
     b"location",
     b"parents",
-    b"metadata",
+    METADATA,
     b"record",
     b"timestamp",
 ];
+
+/// The column with what others have to say of a row.
+const METADATA: &[u8] = b"metadata";
 
 /// Key of the schema of `metadata`, which is no column.
 const SCHEMA: &[u8] = b"metadata_schema";
@@ -76,7 +84,10 @@ pub(super) struct Plan {
     /// Whether rows are numbered, because other tables refer to them by number.
     has_id: bool,
     columns: Vec<Stored>,
+    left_out: Vec<LeftOut>,
     left_out_behind: u64,
+    /// How rows of `metadata` are packed, and the fields of them that are columns.
+    packed: Option<(Arc<Layout>, Vec<usize>)>,
     /// Item with the schema of `metadata`.
     schema: Option<usize>,
     /// Item with the unit of times.
@@ -142,7 +153,9 @@ impl Plan {
             rows: 0,
             has_id: is_tree_sequence,
             columns: Vec::new(),
+            left_out: Vec::new(),
             left_out_behind: 0,
+            packed: None,
             schema,
             time_units: None,
         };
@@ -171,20 +184,67 @@ impl Plan {
         (plan.columns.len() >= least).then_some(plan)
     }
 
+    /// Reads the schema of `metadata`, and finds its fields if the codec is `struct`.
+    pub(super) fn read_schema(&mut self, source: &dyn Source, items: &[Item]) -> Result<(), SourceError> {
+        let Some(schema) = self.schema.map(|number| &items[number]).filter(|schema| schema.count > 0) else {
+            return Ok(());
+        };
+        let is_metadata = |stored: &Stored| {
+            let item = &items[stored.data];
+            name(item) == METADATA && stored.offsets.is_some() && item.dtype.size() == 1
+        };
+        if schema.count > limits::METADATA_JSON || !self.columns.iter().any(is_metadata) {
+            return Ok(());
+        }
+        let schema = source.read(schema.data.clone())?;
+        if !schema::codec(&schema).is_ok_and(|codec| codec == Codec::Struct) {
+            return Ok(());
+        }
+        let layout = match schema.len() > LONGEST_SCHEMA {
+            true => Err(format!("it has more than {LONGEST_SCHEMA} bytes")),
+            false => {
+                String::from_utf8(schema).map_err(|error| error.to_string()).and_then(|schema| Layout::of(&schema))
+            }
+        };
+        match layout {
+            Ok(layout) => {
+                let (mut fields, left_out) = metadata::shown(&layout, self.rows);
+                let room = limits::TABLE_COLUMNS.saturating_sub(self.columns.len() + usize::from(self.has_id));
+                self.left_out = left_out;
+                self.left_out_behind += fields.len().saturating_sub(room) as u64;
+                fields.truncate(room);
+                self.packed = Some((Arc::new(layout), fields));
+            }
+            Err(reason) => {
+                let reason = format!("its schema cannot be used: {reason}");
+                self.left_out.push(LeftOut { column: "metadata.*".into(), reason });
+            }
+        }
+        Ok(())
+    }
+
+    fn field_count(&self) -> usize {
+        self.packed.as_ref().map_or(0, |(_, fields)| fields.len())
+    }
+
     /// Returns the description in `container.json`.
     pub(super) fn described(&self, path: String) -> Described {
         Described {
             path,
             rows: Some(self.rows),
-            columns: Some(self.columns.len() + usize::from(self.has_id)),
-            left_out: Vec::new(),
+            columns: Some(self.columns.len() + self.field_count() + usize::from(self.has_id)),
+            left_out: self.left_out.clone(),
             left_out_behind: self.left_out_behind,
         }
     }
 
     /// Returns the bytes of memory that it takes, about.
     pub(super) fn memory_usage(&self) -> usize {
-        size_of::<Self>() + self.columns.len() * size_of::<Stored>()
+        let text = |left: &LeftOut| size_of::<LeftOut>() + left.column.len() + left.reason.len();
+        size_of::<Self>()
+            + self.columns.len() * size_of::<Stored>()
+            + self.packed.as_ref().map_or(0, |(layout, _)| layout.memory_usage())
+            + self.left_out.iter().map(text).sum::<usize>()
     }
 }
 
@@ -192,7 +252,7 @@ impl Arrays {
     /// Lays out the table of a number.
     pub(super) fn lay_out(&self, reader: &ReadContext, number: u32, memory: &dyn Memory) -> Result<Parquet, Fault> {
         let plan = &self.tables[number as usize];
-        memory.reserve(COLUMN_MEMORY * (plan.columns.len() as u64 + 1))?;
+        memory.reserve(COLUMN_MEMORY * ((plan.columns.len() + plan.field_count()) as u64 + 1))?;
         let mut names = ColumnNames::default();
         let text = |item: Option<usize>, longest| match item {
             Some(number) => self.text(reader, number, longest),
@@ -230,14 +290,30 @@ impl Arrays {
                         data: View::stored(item.data.clone()),
                         missing: None,
                     };
-                    let is_text = plan.has_id && (TEXTS.contains(&key) || key == b"metadata" && is_json);
+                    let is_text = plan.has_id && (TEXTS.contains(&key) || key == METADATA && is_json);
                     let column = Column::strings(name, Arc::new(ragged), is_text, false);
                     match &schema {
-                        Some(schema) if key == b"metadata" => column.with_about("metadata_schema", &**schema),
+                        Some(schema) if key == METADATA => column.with_about("metadata_schema", &**schema),
                         _ => column,
                     }
                 }
             });
+            if let (METADATA, Some(offsets), Some((layout, fields))) = (key, stored.offsets, &plan.packed) {
+                let offsets = &self.items[offsets];
+                let metadata = Arc::new(Metadata {
+                    key: String::from_utf8_lossy(&item.key).into_owned(),
+                    data: item.data.clone(),
+                    offsets: offsets.data.clone(),
+                    dtype: offsets.dtype,
+                    rows: plan.rows,
+                    layout: layout.clone(),
+                });
+                let fields = metadata::columns(&metadata, reader, number.into(), fields)?;
+                columns.extend(fields.into_iter().map(|mut column| {
+                    column.name = names.name(column.name.as_bytes());
+                    column
+                }));
+            }
         }
         if plan.has_id {
             let dtype = if plan.rows > i32::MAX as u64 { DType::I64 } else { DType::I32 };
@@ -259,5 +335,5 @@ impl Arrays {
 
 /// Returns whether a schema says that metadata are JSON.
 fn is_json(schema: &str) -> bool {
-    schema::is_of_json(schema.as_bytes()).unwrap_or(false)
+    schema::codec(schema.as_bytes()).is_ok_and(|codec| codec == Codec::Json)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::schema;
+use super::schema::{self, Codec};
 use crate::{
     format::{DType, kastore::Item},
     limits,
@@ -68,6 +68,9 @@ pub(super) fn texts(source: &dyn Source, items: &[Item]) -> Result<Texts, Source
     if !is_tree_sequence {
         return Ok(Texts::default());
     }
+    // The codec of a table's metadata says which columns it has.
+    let schemas = SCHEMAS.iter().filter_map(|key| text(key)).filter(stored);
+    source.prefetch_small(schemas.map(|i| items[i].data.clone()).collect());
     let mut warnings = Vec::new();
     let mut codec_is_json = |name: &str| -> Result<bool, SourceError> {
         let Some(schema) = text(name).filter(stored) else { return Ok(false) };
@@ -75,11 +78,13 @@ pub(super) fn texts(source: &dyn Source, items: &[Item]) -> Result<Texts, Source
             warnings.push(format!("{name}: not interpreted, for its {} bytes", items[schema].count));
             return Ok(false);
         }
-        let is_json = schema::is_of_json(&read(schema)?);
-        Ok(is_json.unwrap_or_else(|error| {
-            warnings.push(format!("{name} is not JSON: {error}"));
-            false
-        }))
+        Ok(schema::codec(&read(schema)?).map_or_else(
+            |error| {
+                warnings.push(format!("{name} is not JSON: {error}"));
+                false
+            },
+            |codec| codec == Codec::Json,
+        ))
     };
     let (metadata_is_json, populations_are_json) =
         (codec_is_json("metadata_schema")?, codec_is_json("populations/metadata_schema")?);

@@ -31,8 +31,8 @@ def of_array(array):
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         inner, starts, rows = of_array(array.flatten()), 0, []
         for length in pc.list_value_length(array).to_pylist():
-            rows.append(inner[starts:starts + length])
-            starts += length
+            rows.append(None if length is None else inner[starts:starts + length])
+            starts += length or 0
         return rows
     if pa.types.is_timestamp(kind):
         array = array.cast(pa.timestamp("us")).cast(pa.int64())
@@ -188,7 +188,8 @@ def of_store(arrays):
     tables = {}
     for group, stored in groups.items():
         schema = stored.pop("metadata_schema", None) if is_trees else None
-        is_json = schema is not None and len(schema) and json.loads(schema.tobytes()).get("codec") == "json"
+        schema = json.loads(schema.tobytes()) if schema is not None and len(schema) else {}
+        is_json = schema.get("codec") == "json"
         is_ragged = lambda name: name + "_offset" in stored and stored[name + "_offset"].dtype.str in ("<u4", "<u8") \
             and len(stored[name + "_offset"])
         columns, counts = {}, set()
@@ -212,11 +213,73 @@ def of_store(arrays):
         if is_trees:
             order = TREE_SEQUENCE_COLUMNS[group]
             columns = dict(sorted(columns.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
+        if schema.get("codec") == "struct":
+            after = list(columns).index("metadata") + 1
+            columns = dict([*columns.items()][:after]) | of_metadata(schema, columns["metadata"])[0] \
+                | dict([*columns.items()][after:])
         if len(counts) == 1 and len(columns) >= (1 if is_trees else 2):
             path = names.path(group.encode("utf-8", "surrogateescape"), ".parquet")
             ids = {"id": list(range(counts.pop()))} if is_trees else {}
             tables[path] = plain_names(ids | columns)
     return tables
+
+
+# The formats of numbers of tskit's codec `struct`.
+NUMBERS = {"?": "?", "b": "i1", "B": "u1", "h": "<i2", "H": "<u2", "i": "<i4", "I": "<u4", "l": "<i4", "L": "<u4",
+           "q": "<i8", "Q": "<u8", "f": "<f4", "d": "<f8"}
+
+
+def of_metadata(schema, rows):
+    """Columns of metadata with the codec `struct`, and those that are left out. The rows are decoded by tskit.
+
+    `schema`: as JSON, `rows`: bytes.
+    """
+    import tskit
+
+    codec = tskit.MetadataSchema(schema)
+    rows = [codec.decode_row(row) for row in rows]
+    columns, left_out = {}, set()
+    for path, leaf, lengths in fields_of(schema):
+        name = ".".join(("metadata", *path))
+        form, count = leaf.get("binaryFormat", ""), int(np.prod([n for n in lengths if n is not None], dtype=object))
+        is_text, is_bytes = leaf["type"] == "string", form[-1:] in tuple("csp")
+        if leaf["type"] == "null" or lengths and is_bytes and not is_text or \
+                None in lengths and len(lengths) > 1 or not 0 < count <= 4096:
+            left_out.add(name)
+            continue
+        columns[name] = []
+        for row in rows:
+            if row is None:
+                columns[name].append([] if None in lengths or lengths and is_text else None)
+                continue
+            values = values_of(schema, row, path)
+            if is_text:
+                values = [value.encode() for value in values]
+            elif not is_bytes:
+                values = of_numpy(np.array(values, NUMBERS[form]))
+            columns[name].append(values if lengths else values[0])
+    return columns, left_out
+
+
+def fields_of(schema, path=(), lengths=()):
+    """The values that a schema describes, in stored order: path, schema, and the lengths of the lists around it, which
+    are None if they vary."""
+    if "object" in schema["type"]:
+        properties = sorted(schema["properties"].items(), key=lambda item: (item[1].get("index", 0), item[0]))
+        for name, inner in properties:
+            yield from fields_of(inner, (*path, name), lengths)
+    elif schema["type"] == "array":
+        yield from fields_of(schema["items"], path, (*lengths, schema.get("length")))
+    else:
+        yield path, schema, lengths
+
+
+def values_of(schema, value, path):
+    if "object" in schema["type"]:
+        return values_of(schema["properties"][path[0]], value[path[0]], path[1:])
+    if schema["type"] == "array":
+        return [found for element in value for found in values_of(schema["items"], element, path)]
+    return [value]
 
 
 def of_steps(lanes, steps, rate=None):
