@@ -176,6 +176,19 @@ def test_a_phone_shows_all_of_it(browser, fixtures_server):
     context.close()
 
 
+def test_a_phone_says_what_containers_hold(browser, fixtures_server):
+    """Their format, a line and their size, below the name, once they are seen."""
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page = Watched(context.new_page())
+    page.open(fixtures_server.url + "/files/")
+    page.until("document.querySelectorAll('.holds .badge.format').length >= 5")
+    row = page.page.locator(".files tbody tr", has_text="arrays.npz")
+    assert row.locator(".holds").inner_text() == "npz 8 items"
+    assert row.locator(".num").inner_text() == "2.4 KiB"
+    page.quiet()
+    context.close()
+
+
 def test_containers_of_many_items(page, tmp_path, writers):
     """A page of 100,000 items has some of them, and leads to the others."""
     count = 100_000

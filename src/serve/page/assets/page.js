@@ -152,11 +152,12 @@ const shardfs = {
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;
       seen.unobserve(target);
-      waiting.push(target);
+      waiting.push(target.querySelector("[data-summary]"));
     }
     askNext();
   });
-  document.querySelectorAll("[data-summary]").forEach((cell) => seen.observe(cell));
+  // Their rows are watched: on a phone, a cell has no place until it says something.
+  document.querySelectorAll("[data-summary]").forEach((cell) => seen.observe(cell.parentElement));
 
   const picture = byId("picture");
   if (picture) {
