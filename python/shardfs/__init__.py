@@ -38,14 +38,15 @@ from ._core import __version__
 from ._dataset import Dataset
 from ._errors import Changed, DamagedBlock, Error, NotAContainer, NotAnArray, NotFound
 from ._group import Group, HardLink, SoftLink, Tables
+from ._null import Empty, Null
 from ._pictures import Camera, Cameras, Picture
 from ._process import cache_usage, set_cache_size
 from ._rows import Rows
 from ._topics import Messages, Topic, Topics
 
 __all__ = [
-    "Array", "Attributes", "Camera", "Cameras", "Changed", "Container", "DamagedBlock", "Dataset", "Episode", "Episodes",
-    "Error", "Folder", "Format", "Found", "Group", "HardLink", "Messages", "NotAContainer", "NotAnArray", "NotFound",
-    "Picture", "Rows", "SoftLink", "Tables", "Topic", "Topics", "__version__", "cache_usage", "formats", "open",
-    "read_many", "set_cache_size", "walk",
+    "Array", "Attributes", "Camera", "Cameras", "Changed", "Container", "DamagedBlock", "Dataset", "Empty",
+    "Episode", "Episodes", "Error", "Folder", "Format", "Found", "Group", "HardLink", "Messages", "NotAContainer",
+    "NotAnArray", "NotFound", "Null", "Picture", "Rows", "SoftLink", "Tables", "Topic", "Topics", "__version__",
+    "cache_usage", "formats", "open", "read_many", "set_cache_size", "walk",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -12,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from . import _core, _process
 from ._dataset import Dataset
-from ._dtypes import of_name
+from ._dtypes import of_name, with_names
 from ._errors import NotAnArray
 from ._selection import Selection, select
 
@@ -78,8 +79,10 @@ class Array(Dataset):
             if known is None:
                 self._known, self._start, self._fortran = _stored_file(node, self.path)
                 return self._known
-            name, descr, itemsize, shape, codec, stored, inferred, chunks = known
+            name, descr, itemsize, shape, codec, stored, inferred, chunks, names = known
             dtype, typestr = of_name(name, descr)
+            if names is not None:
+                dtype = with_names(dtype, json.loads(names))
             items = math.prod(shape)
             # The elements stand at the end of the .npy file, behind its header.
             self._start = node.size - items * itemsize

@@ -14,6 +14,7 @@ from ._dataset import Dataset
 from ._entry import Member, Place, decoded, parsed
 from ._errors import NotAContainer, NotFound
 from ._files import Readable
+from ._null import Null
 from ._rows import Rows
 
 
@@ -147,7 +148,7 @@ class Group(Tree, Member, Mapping[str, Any]):
             node = node.followed()
             # Links may lead to another container.
             path, state = node.path, node.state
-        made: type[Any] = {"group": Group, "array": Array, "bytes": Array}.get(kind, Rows)
+        made: type[Any] = {"group": Group, "array": Array, "bytes": Array, "null": Null}.get(kind, Rows)
         found: Group | Dataset = made(self._source, path, state, node)
         return found
 

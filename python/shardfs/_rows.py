@@ -47,7 +47,7 @@ class Rows(Dataset):
     def _item(self) -> tuple[Any, ...]:
         if self._item_ is None:
             self._item_ = self._node.item() or ("text" if self._path.endswith((".txt", ".jsonl")) else None, None, None,
-                                                None)
+                                                None, None)
         return self._item_
 
     @property

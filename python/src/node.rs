@@ -45,7 +45,8 @@ impl Node {
     }
 }
 
-/// What is known of an array: dtype, shape, codec, stored size, whether dtype or shape is a guess, shape of chunks.
+/// What is known of an array: dtype, shape, codec, stored size, whether dtype or shape is a guess, shape of chunks, names of
+/// numbers.
 type Info<'py> = (
     Cow<'static, str>,
     Cow<'static, str>,
@@ -55,11 +56,17 @@ type Info<'py> = (
     Option<u64>,
     bool,
     Option<Bound<'py, PyTuple>>,
+    Option<Box<str>>,
 );
 
-/// What is known of a stored item that is no array: type, shape, codec, shape of chunks.
-type ItemOf<'py> =
-    (Option<&'static str>, Option<Bound<'py, PyTuple>>, Option<Cow<'static, str>>, Option<Bound<'py, PyTuple>>);
+/// What is known of a stored item that is no array: type, shape, codec, shape of chunks, dtype.
+type ItemOf<'py> = (
+    Option<&'static str>,
+    Option<Bound<'py, PyTuple>>,
+    Option<Cow<'static, str>>,
+    Option<Bound<'py, PyTuple>>,
+    Option<(Cow<'static, str>, Cow<'static, str>)>,
+);
 
 /// Returns the word for a kind of members.
 fn word(kind: MemberKind) -> &'static str {
@@ -70,6 +77,7 @@ fn word(kind: MemberKind) -> &'static str {
         MemberKind::Text => "text",
         MemberKind::Bytes => "bytes",
         MemberKind::Rows => "rows",
+        MemberKind::Null => "null",
         _ => "link",
     }
 }
@@ -189,24 +197,28 @@ impl Node {
     }
 
     /// Description of the array that the file shows: short name of the element type, numpy's type string, bytes of an
-    /// element, shape, codec, stored size, whether dtype or shape is a guess. None for all other files.
+    /// element, shape, codec, stored size, whether dtype or shape is a guess, shape of chunks, and the names of an
+    /// enumeration as JSON. None for all other files.
     fn array<'py>(&self, py: Python<'py>) -> PyResult<Option<Info<'py>>> {
         let Some(info) = self.run(py, Entry::item_info)? else { return Ok(None) };
-        let ItemInfo { dtype: Some(dtype), shape: Some(shape), codec, stored_size, inferred, chunks, .. } = info else {
+        let ItemInfo { dtype: Some(dtype), shape: Some(shape), codec, stored_size, inferred, chunks, names, .. } = info
+        else {
             return Ok(None);
         };
         let shape = PyTuple::new(py, shape)?;
         let chunks = chunks.map(|chunks| PyTuple::new(py, chunks)).transpose()?;
-        Ok(Some((dtype.name(), dtype.descr(), dtype.size(), shape, codec, stored_size, inferred, chunks)))
+        Ok(Some((dtype.name(), dtype.descr(), dtype.size(), shape, codec, stored_size, inferred, chunks, names)))
     }
 
-    /// Description of the stored item that a file or folder shows: type, shape, codec, shape of chunks. None for all others.
+    /// Description of the stored item that a file or folder shows: type, shape, codec, shape of chunks, and
+    /// short name and type string of the elements. None for all others.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Option<ItemOf<'py>>> {
-        let Some(ItemInfo { stored_type, shape, codec, chunks, .. }) = self.run(py, Entry::item_info)? else {
+        let Some(ItemInfo { stored_type, dtype, shape, codec, chunks, .. }) = self.run(py, Entry::item_info)? else {
             return Ok(None);
         };
         let tuple = |axes: Option<Vec<u64>>| axes.map(|axes| PyTuple::new(py, axes)).transpose();
-        Ok(Some((stored_type, tuple(shape)?, codec, tuple(chunks)?)))
+        let dtype = dtype.map(|dtype| (dtype.name(), dtype.descr()));
+        Ok(Some((stored_type, tuple(shape)?, codec, tuple(chunks)?, dtype)))
     }
 
     /// Whether the container that contains this has groups of its own.

@@ -36,7 +36,7 @@ pub use mapping::{External, Mapping, Slot, mappings, plain_name};
 pub use object::{Dataset, Kind, Object, open_links, read_links, reason_of};
 pub use pipeline::{Pipeline, Step};
 pub use reader::{Place, Reader, Sizes, Structure};
-pub use selection::{Axis, Found, Selection};
+pub use selection::{Axis, Found, Places, Selection};
 pub use superblock::{SHARED_SUFFIXES, SUFFIXES, Superblock, check_part, parse, probe, recognise};
 
 use crate::source::SourceError;

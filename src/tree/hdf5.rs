@@ -118,12 +118,12 @@ type PicturesOf = (Arc<Held<Described>>, Pictures);
 
 impl Hdf5 {
     /// Records damage of a part of an object.
-    fn note(&self, place: node::Place, message: String) {
+    fn note(&self, place: node::Place, offset: Option<u64>, message: String) {
         let mut notices = self.notices.lock();
         if let Some(node) = Node::of(Part::Attributes, place).pack()
             && notices.len() < NOTICES
         {
-            notices.push(Notice { node, offset: None, message });
+            notices.push(Notice { node, offset, message });
             self.has_notices.store(true, Relaxed);
         }
     }
@@ -321,6 +321,7 @@ impl Hdf5 {
                 };
                 match &form.kind {
                     FormKind::Broken(damage) => Ok(elements::Missing::of(&damage.fault(), 1)),
+                    FormKind::Null => Ok(View::default()),
                     _ => elements::stored(&self.store, context, described.object.at, dataset, form),
                 }
             }
@@ -632,7 +633,10 @@ impl Container for Hdf5 {
                 let Some(object) = self.dataset_at(context, node.place)? else { return Ok(None) };
                 let Ok(described) = &object.found else { return Ok(None) };
                 let mut info = self.info(described);
-                if node.part == Part::Array {
+                if let (Part::Array, Some(dataset)) = (node.part, described.object.dataset()) {
+                    let memory = WorkingMemory::of_reader(context);
+                    let names = documents::enumeration(&dataset.datatype, &memory)?;
+                    info.names = names.map(|names| names.to_string().into());
                     info.shape = described.form.as_ref().map(form::Form::shape);
                 }
                 Ok(Some(info))

@@ -12,6 +12,8 @@ pub struct ItemInfo {
     pub dtype: Option<ElementType>,
     /// The format's name of its type, if no type of arrays is as precise.
     pub stored_type: Option<&'static str>,
+    /// The names of the numbers of an enumeration, as in `enum` of `container.json`.
+    pub names: Option<Box<str>>,
     /// Elements along each axis, the outermost first.
     pub shape: Option<Vec<u64>>,
     /// The codec that it is stored with.

@@ -32,6 +32,8 @@ pub enum MemberKind {
     Text,
     /// Bytes of a type that no array has: a `.bin` file.
     Bytes,
+    /// A type without elements and axes: an empty `.bin` file.
+    Null,
     /// Rows of numbers of varying length: a folder with `offsets.npy` and `values.npy`.
     Rows,
     /// A link that leads nowhere, or to something that is no member.
@@ -225,6 +227,14 @@ impl Entry {
             // Documents and lists that are no arrays have these suffixes, too.
             MemberKind::Lines | MemberKind::Text if there.item_info()?.is_none() => return Ok(None),
             MemberKind::Group if there.item_info()?.is_some() => MemberKind::Rows,
+            MemberKind::Bytes
+                if there.size() == 0
+                    && there
+                        .item_info()?
+                        .is_some_and(|info| info.shape.is_none() && info.stored_type == Some("null")) =>
+            {
+                MemberKind::Null
+            }
             kind => kind,
         };
         Ok(Some(Member { name, kind, entry }))

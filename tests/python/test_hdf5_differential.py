@@ -1,7 +1,9 @@
 """HDF5 files of all kinds, element by element against h5py, and data in other files that change."""
 
 import collections
+import json
 import os
+import struct
 
 import pytest
 
@@ -76,3 +78,59 @@ def test_a_change_of_what_a_link_leads_to_is_shown(tmp_path):
         assert np.load(mnt / "a.h5/link/y.npy").tolist() == [0, 1, 2, 3]
         (tmp_path / "b.h5").unlink()
         assert seen_within(10, lambda: "link" not in os.listdir(mnt / "a.h5"))
+
+
+def test_a_damaged_attribute_is_named_with_its_byte(tmp_path):
+    """Its type has a class that does not exist. The message has no checksum in this file."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = np.arange(3)
+        file["x"].attrs["scale_of_x"] = np.float32(2)
+        file["x"].attrs["unit"] = "m"
+    data = bytearray((tmp_path / "x.h5").read_bytes())
+    # The name is padded to 16 bytes; the type follows.
+    at = data.index(b"scale_of_x\0") + 16
+    data[at] = 0x1F
+    (tmp_path / "x.h5").write_bytes(data)
+    with mounted(tmp_path) as mnt:
+        found = json.loads((mnt / "x.h5/x.attrs.json").read_bytes())
+        assert list(found["scale_of_x"]) == ["error"] and found["unit"] == "m"
+        lines = map(json.loads, (mnt / ".shardfs/problems.jsonl").read_text().splitlines())
+        problem = next(line for line in lines if "scale_of_x" in line["reason"])
+        assert problem["path"].endswith("x.attrs.json") and at <= problem["offset"] <= at + 8
+
+
+def test_a_type_that_is_shared_in_the_oldest_way(tmp_path):
+    """Old libraries name a committed type by an entry of a symbol table, in which an address stands second."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["type"] = np.dtype([("a", "<i4"), ("b", ">f8")])
+        data = file.create_dataset("x", data=np.array([(1, 2.5), (3, 4.5)], file["type"].dtype), dtype=file["type"])
+        # Its message makes room for the other one.
+        data.attrs["room"] = np.arange(9)
+        header, there = (h5py.h5o.get_info(file[name].id).addr for name in ("x", "type"))
+    data = bytearray(path.read_bytes())
+    size = struct.unpack_from("<I", data, header + 8)[0]
+    at, messages = header + 16, []
+    while at < header + 16 + size:
+        kind, length, flags = struct.unpack_from("<HHB", data, at)
+        messages.append((kind, flags, bytes(data[at + 8:at + 8 + length])))
+        at += 8 + length
+    assert any(kind == 0x0C for kind, *_ in messages) and all(kind != 0x10 for kind, *_ in messages)
+    made = b""
+    for kind, flags, body in messages:
+        if kind == 0x03:
+            assert flags & 2
+            body = struct.pack("<B7xQQ24x", 1, 8, there)
+        if kind not in (0, 0x0C):
+            made += struct.pack("<HHB3x", kind, len(body), flags) + body
+    made += struct.pack("<HHB3x", 0, size - len(made) - 8, 0)
+    count = sum(kind not in (0, 0x0C) for kind, *_ in messages) + 1
+    data[header + 2:header + 4] = struct.pack("<H", count)
+    data[header + 16:header + 16 + size] = made.ljust(size, b"\0")
+    path.write_bytes(data)
+    with h5py.File(path) as file:
+        expected = file["x"][()]
+    assert expected["b"].tolist() == [2.5, 4.5]
+    with mounted(tmp_path) as mnt:
+        found = np.load(mnt / "x.h5/x.npy")
+        assert found["a"].tolist() == expected["a"].tolist() and found["b"].tolist() == expected["b"].tolist()

@@ -335,3 +335,32 @@ def test_calls_of_the_page(stores, row):
         if "getlink" in cells[0]:
             theirs = theirs.lstrip("/")
         assert np.array_equal(found["shardfs"], theirs) if isinstance(theirs, np.ndarray) else found["shardfs"] == theirs
+
+
+def test_names_of_numbers_and_datasets_without_elements():
+    """`enums.h5` is of h5py: enumerations of both byte orders, in records and arrays, and null dataspaces."""
+    path = GOLDEN / "hdf5/enums.h5"
+    with h5py.File(path, "r") as theirs, sh.open(path) as ours:
+        assert list(ours) == list(theirs)
+        for name in ("colours", "steps", "one"):
+            names = h5py.check_enum_dtype(theirs[name].dtype)
+            assert h5py.check_enum_dtype(ours[name].dtype) == names and len(names) > 2
+            assert np.array_equal(ours[name][()], theirs[name][()])
+        for field in ("step", "colour"):
+            own, other = (thing["record"].dtype[field] for thing in (ours, theirs))
+            assert own.shape == other.shape and h5py.check_enum_dtype(own.base) == h5py.check_enum_dtype(other.base)
+        assert np.array_equal(ours["record"]["step"], theirs["record"]["step"])
+        assert ours["flag"].dtype == bool and h5py.check_enum_dtype(ours["flag"].dtype) is None
+        # Numbers are little-endian, whatever the file has.
+        assert ours["big"].dtype == "<f8" and np.array_equal(ours["big"][...], theirs["big"][...])
+        for name in ("null", "null_text", "to_null"):
+            own, other = ours[name], theirs[name]
+            assert isinstance(own, sh.Null) and isinstance(own, sh.Dataset)
+            assert (own.shape, own.size, own.ndim, own.chunks) == (other.shape, other.size, other.ndim, None)
+            assert own.dtype == other.dtype.newbyteorder("<") and own[()] == own[...] == sh.Empty(own.dtype)
+            assert own[()] == h5py.Empty(own.dtype) and own[()] != h5py.Empty("u1") and own.attrs == own.attrs
+            for key in (0, slice(0, 4), [1]):
+                with pytest.raises(ValueError):
+                    own[key]
+            assert pickle.loads(pickle.dumps(own))[()] == own[()]
+        assert ours["null"].attrs["encoding-type"] == "null"

@@ -26,7 +26,16 @@ pub struct Attribute {
     /// Its name.
     pub name: Box<[u8]>,
     /// Its type, its shape and its elements as they are stored; or why they cannot be read.
-    pub value: std::result::Result<Stored, String>,
+    pub value: std::result::Result<Stored, Unread>,
+}
+
+/// Why an attribute cannot be read.
+#[derive(Debug, Clone)]
+pub struct Unread {
+    /// Where the damage is, in bytes from the start of the file.
+    pub place: u64,
+    /// What is wrong.
+    pub reason: String,
 }
 
 /// The value of an attribute as it is stored.
@@ -151,7 +160,7 @@ pub(super) fn parse(reader: &Reader<'_>, mut message: Structure<'_>) -> Result<A
     };
     let value = match parts(message) {
         Ok(stored) => Ok(stored),
-        Err(super::Error::Damaged { reason, .. }) => Err(reason),
+        Err(super::Error::Damaged { place, reason }) => Err(Unread { place, reason }),
         Err(error) => return Err(error),
     };
     Ok(Attribute { name: name.into(), value })

@@ -155,6 +155,33 @@ impl Datatype {
         }
     }
 
+    /// Returns whether it is a boolean as h5py writes it: an enumeration of one byte.
+    pub fn is_bool(&self) -> bool {
+        let Class::Enum(_, names) = &self.class else { return false };
+        self.size == 1
+            && matches!(&**names, [(a, x), (b, y)] if matches!((&**a, &**x, &**b, &**y),
+                (b"FALSE", [0], b"TRUE", [1]) | (b"TRUE", [1], b"FALSE", [0])))
+    }
+
+    /// Returns the names of an enumeration with their numbers, in stored order; `None` for all other types.
+    pub fn names(&self) -> Option<Vec<(&[u8], i128)>> {
+        let Class::Enum(base, names) = &self.class else { return None };
+        let Class::Integer { order, is_signed, .. } = base.class else { return None };
+        let number = |bytes: &[u8]| {
+            let add = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+            let number = match order {
+                Order::Little => bytes.iter().rev().fold(0, add),
+                Order::Big => bytes.iter().fold(0, add),
+            };
+            let unused = 64 - 8 * bytes.len().clamp(1, 8) as u32;
+            match is_signed {
+                true => i128::from((number << unused) as i64 >> unused),
+                false => i128::from(number),
+            }
+        };
+        Some(names.iter().map(|(name, value)| (&**name, number(value))).collect())
+    }
+
     /// Returns the bytes of memory that it takes in addition to its own size.
     pub fn memory_usage(&self) -> usize {
         let base = |base: &Self| size_of::<Self>() + base.memory_usage();

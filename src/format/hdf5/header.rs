@@ -29,6 +29,8 @@ pub(super) const SYMBOL_TABLE: u16 = 0x11;
 pub(super) const DRIVER: u16 = 0x14;
 pub(super) const ATTRIBUTE_INFO: u16 = 0x15;
 const LAST_KNOWN: u16 = 0x18;
+/// Among the known ones, the kind that none has.
+const NO_KIND: u16 = 0x09;
 
 /// Flags of messages.
 pub(super) const SHARED: u8 = 0x02;
@@ -172,7 +174,7 @@ impl Header {
             match kind {
                 0 => {}
                 CONTINUATION => next.push((body.defined()?, body.length()?)),
-                LAST_KNOWN.. if kind > LAST_KNOWN && flags & FAIL_IF_UNKNOWN != 0 => {
+                _ if (kind > LAST_KNOWN || kind == NO_KIND) && flags & FAIL_IF_UNKNOWN != 0 => {
                     return Err(body.damaged(format!("a message of the unknown kind {kind}, which must be known")));
                 }
                 _ if self.messages.len() >= MESSAGES => {
@@ -232,6 +234,8 @@ pub(super) fn shared(reader: &Reader<'_>, kind: u16, message: &Structure<'_>) ->
     let its_kind = message.u8()?;
     if version == 1 {
         message.skip(6)?;
+        // An entry of a symbol table: the place of its name comes first.
+        message.length()?;
     }
     if version == 3 && its_kind == 1 {
         let place = message.place();

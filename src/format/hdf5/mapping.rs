@@ -108,14 +108,23 @@ fn is_pattern(name: &[u8]) -> bool {
     false
 }
 
-/// Returns a name with `%%` replaced by `%`.
-pub fn plain_name(name: &[u8]) -> Vec<u8> {
+/// Returns a name with `%%` replaced by `%`, and `%b` by a number if there is one.
+pub fn plain_name(name: &[u8], number: Option<u64>) -> Vec<u8> {
     let (mut plain, mut rest) = (Vec::with_capacity(name.len()), name);
     while let [first, after @ ..] = rest {
-        plain.push(*first);
-        rest = match (first, after) {
-            (b'%', [b'%', after @ ..]) => after,
-            _ => after,
+        rest = match (first, after, number) {
+            (b'%', [b'b', after @ ..], Some(number)) => {
+                plain.extend(number.to_string().as_bytes());
+                after
+            }
+            (b'%', [b'%', after @ ..], _) => {
+                plain.push(b'%');
+                after
+            }
+            _ => {
+                plain.push(*first);
+                after
+            }
         };
     }
     plain

@@ -7,7 +7,7 @@ use super::{
 };
 
 /// The content of an object header.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Object {
     /// Where the header is.
     pub at: Place,
@@ -18,7 +18,7 @@ pub struct Object {
 }
 
 /// Kinds of objects.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Kind {
     /// A group, and where its links are.
     Group(LinksAt),
@@ -29,7 +29,7 @@ pub enum Kind {
 }
 
 /// A dataset.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Dataset {
     /// The type of its elements.
     pub datatype: Datatype,

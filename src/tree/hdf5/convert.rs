@@ -28,10 +28,54 @@ pub(super) enum Conversion {
         offset: u16,
         precision: u16,
     },
+    /// A floating-point number whose parts have other places or sizes than those of numpy's types.
+    Float(Parts),
     /// Members, with the place where each begins in the stored element. Holes are left out.
     Members(Box<[(u64, Self)]>),
     /// Several values of one kind: their number, the stored bytes of each, and the conversion of each.
     Each(u64, u64, Box<Self>),
+}
+
+/// Where the parts of a floating-point number are, and the bytes of the number that is shown: 4 or 8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Parts {
+    /// Stored bytes, at most 8.
+    pub(super) size: u8,
+    pub(super) order: Order,
+    pub(super) sign: u8,
+    /// Place and number of bits.
+    pub(super) exponent: (u8, u8),
+    pub(super) mantissa: (u8, u8),
+    pub(super) bias: u32,
+    pub(super) shown: u8,
+}
+
+impl Parts {
+    /// Returns the number of stored bytes.
+    fn number(&self, stored: &[u8]) -> f64 {
+        let bits = bits(stored.get(..self.size.into()).unwrap_or_default(), self.order);
+        let field = |(place, size): (u8, u8)| bits >> place & ((1 << size) - 1);
+        let (exponent, mantissa) = (field(self.exponent), field(self.mantissa));
+        let sign = bits >> self.sign << 63;
+        let fraction = mantissa as f64 / (1u64 << self.mantissa.1) as f64;
+        let size = if exponent == (1 << self.exponent.1) - 1 {
+            if mantissa == 0 { f64::INFINITY } else { f64::NAN }
+        } else if exponent == 0 {
+            fraction * 2f64.powi(1 - self.bias as i32)
+        } else {
+            (1.0 + fraction) * 2f64.powi(exponent as i32 - self.bias as i32)
+        };
+        f64::from_bits(size.to_bits() | sign)
+    }
+}
+
+/// Returns up to 8 bytes as a number.
+fn bits(bytes: &[u8], order: Order) -> u64 {
+    let add = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+    match order {
+        Order::Little => bytes.iter().rev().fold(0, add),
+        Order::Big => bytes.iter().fold(0, add),
+    }
 }
 
 impl Conversion {
@@ -42,6 +86,7 @@ impl Conversion {
             Self::Reverse(unit, count) => unit.saturating_mul(*count),
             Self::Bool => 1,
             Self::Bits { size, .. } => (*size).into(),
+            Self::Float(parts) => parts.shown.into(),
             Self::Members(members) => members.iter().fold(0, |size, (_, member)| size.saturating_add(member.size())),
             Self::Each(count, _, each) => count.saturating_mul(each.size()),
         }
@@ -79,7 +124,7 @@ impl Conversion {
                 // Without holes, members are shown where they are stored.
                 Some(if fields.is_empty() { Turn::No } else { Turn::Fields(fields) })
             }
-            Self::Bool | Self::Bits { .. } | Self::Each(..) => None,
+            Self::Bool | Self::Bits { .. } | Self::Float(_) | Self::Each(..) => None,
         }
     }
 
@@ -94,17 +139,16 @@ impl Conversion {
             }
             Self::Bool => out.iter_mut().zip(stored).for_each(|(to, from)| *to = u8::from(*from != 0)),
             Self::Bits { size, order, is_signed, offset, precision } => {
-                let bytes = part(0..u64::from(*size));
-                let add = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
-                let number = match order {
-                    Order::Little => bytes.iter().rev().fold(0, add),
-                    Order::Big => bytes.iter().fold(0, add),
-                };
+                let number = bits(part(0..u64::from(*size)), *order);
                 let unused = 64 - u32::from(*precision).min(64);
                 let top = (number >> offset.min(&63)) << unused;
                 let number = if *is_signed { ((top as i64) >> unused) as u64 } else { top >> unused };
                 out.iter_mut().zip(number.to_le_bytes()).for_each(|(to, from)| *to = from);
             }
+            Self::Float(parts) => match (parts.number(stored), parts.shown) {
+                (number, 4) => copy(&(number as f32).to_le_bytes(), out),
+                (number, _) => copy(&number.to_le_bytes(), out),
+            },
             Self::Members(members) => {
                 let mut rest = out;
                 for (at, member) in members {

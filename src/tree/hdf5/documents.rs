@@ -17,7 +17,7 @@ use crate::{
     cache::Buffer,
     format::{
         DType,
-        hdf5::{AttributesAt, Class as TypeClass, Dataset, Kind, Layout, Target, attribute::Attribute},
+        hdf5::{AttributesAt, Class as TypeClass, Dataset, Datatype, Kind, Layout, Target, attribute::Attribute},
     },
     limits,
     source::Memory,
@@ -44,6 +44,8 @@ struct Own {
     layout: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     chunks: Option<Vec<u64>>,
+    #[serde(rename = "enum", skip_serializing_if = "Option::is_none")]
+    names: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fill: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -164,8 +166,12 @@ impl Hdf5 {
         let mut values = Values::new(&self.store, context, memory);
         let (mut shown, mut left) = (Vec::with_capacity(all.len()), ATTRIBUTES);
         for attribute in all {
+            let mut place_of = None;
             let value = match &attribute.value {
-                Err(reason) => Value::Failed(reason.as_str().into()),
+                Err(unread) => {
+                    place_of = Some(unread.place);
+                    Value::Failed(unread.reason.as_str().into())
+                }
                 Ok(stored) if large(attribute).is_none() && stored.data.len() as u64 > left => {
                     Value::Failed("the attributes have more than 16 MiB".into())
                 }
@@ -174,6 +180,7 @@ impl Hdf5 {
                     match values.attribute(stored) {
                         Ok(value) => value,
                         Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {
+                            place_of = Some(fault.offset).filter(|at| *at > 0);
                             Value::Failed(fault.error.to_string().into())
                         }
                         Err(fault) => return Err(fault),
@@ -182,7 +189,7 @@ impl Hdf5 {
             };
             if let Value::Failed(reason) = &value {
                 let name = String::from_utf8_lossy(&attribute.name);
-                self.note(place, format!("the attribute {name:?} cannot be read: {reason}"));
+                self.note(place, place_of, format!("the attribute {name:?} cannot be read: {reason}"));
             }
             shown.push((attribute.name.clone(), value));
         }
@@ -208,6 +215,7 @@ impl Hdf5 {
         };
         let dtype = match &form.kind {
             FormKind::Plain(plain) => Some(plain.element.clone()),
+            FormKind::Null => Plain::of_type(&dataset.datatype).map(|plain| plain.element),
             _ => None,
         };
         let chunks = if let Layout::Chunked(chunked) = &dataset.layout { Some(chunked.chunk.clone()) } else { None };
@@ -237,12 +245,12 @@ impl Hdf5 {
     fn first_file(&self, folder: &str, name: &[u8], described: Option<&Described>) -> Option<String> {
         let of = |suffix| Some(names::file(name, suffix, 1));
         let file = match described.map(|described| described.form.as_ref().map(|form| &form.kind)) {
-            None | Some(Some(FormKind::Stored(_) | FormKind::Broken(_))) => of(".bin"),
+            None | Some(Some(FormKind::Stored(_) | FormKind::Broken(_) | FormKind::Null)) => of(".bin"),
             Some(Some(FormKind::Plain(_))) => of(".npy"),
             Some(Some(FormKind::Text(_))) => of(".txt"),
             Some(Some(FormKind::Texts | FormKind::Rows)) => of(".jsonl"),
             Some(Some(FormKind::Sequence(_))) => Some(names::folder(name, &names::RESERVED, 1)),
-            Some(Some(FormKind::Null) | None) => None,
+            Some(None) => None,
         }?;
         Some(if folder.is_empty() { file } else { format!("{folder}/{file}") })
     }
@@ -287,7 +295,7 @@ impl Hdf5 {
         path: Option<String>,
         found: &Result<Described, Damage>,
     ) -> Result<Json, Fault> {
-        let mut own = Own { layout: None, chunks: None, fill: None, error: None };
+        let mut own = Own { layout: None, chunks: None, names: None, fill: None, error: None };
         let to_json = |item: Item<'_, Own>| serde_json::to_value(item).unwrap_or_default();
         let described = match found {
             Ok(described) => described,
@@ -310,6 +318,7 @@ impl Hdf5 {
         if let Layout::Chunked(chunked) = &dataset.layout {
             own.chunks = Some(chunked.chunk.clone());
         }
+        own.names = enumeration(&dataset.datatype, memory)?;
         if let FormKind::Broken(damage) = &form.kind {
             own.error = Some(damage.reason.to_string());
         }
@@ -388,6 +397,31 @@ impl Hdf5 {
     }
 }
 
+/// Returns the names of the numbers of an enumeration; of a record, those of its members. `None` if there are none.
+pub(super) fn enumeration(datatype: &Datatype, memory: &dyn Memory) -> Result<Option<Json>, Fault> {
+    let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    let mut found = Map::new();
+    match &datatype.class {
+        TypeClass::Enum(..) if !datatype.is_bool() => {
+            memory.reserve((datatype.memory_usage() as u64).saturating_mul(4))?;
+            for (name, number) in datatype.names().unwrap_or_default() {
+                let number = i64::try_from(number).map_or_else(|_| json!(number as u64), |number| json!(number));
+                found.insert(text(name), number);
+            }
+        }
+        TypeClass::Array(_, base) | TypeClass::Sequence(base) => return enumeration(base, memory),
+        TypeClass::Compound(members) => {
+            for member in members {
+                if let Some(names) = enumeration(&member.datatype, memory)? {
+                    found.insert(text(&member.name), names);
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok((!found.is_empty()).then_some(Json::Object(found)))
+}
+
 /// Returns the bytes that the elements of a dataset take in the file, if that is known without its index.
 fn stored_size(dataset: &Dataset, form: &Form) -> Option<u64> {
     match &dataset.layout {
@@ -414,11 +448,12 @@ fn type_name(dataset: &Dataset, form: &Form) -> Json {
         Some(name) => json!(name),
         None => plain.element.descr_json(),
     };
+    let array = |of: &Plain| match of.element.plain() {
+        Some(DType::Bytes(width)) => json!(format!("text[{width}]")),
+        _ => plain(of),
+    };
     match &form.kind {
-        FormKind::Plain(of) => match of.element.plain() {
-            Some(DType::Bytes(width)) => json!(format!("text[{width}]")),
-            _ => plain(of),
-        },
+        FormKind::Plain(of) => array(of),
         FormKind::Text(Texts::Fixed(width, _)) => json!(format!("text[{width}]")),
         FormKind::Text(Texts::Varying) | FormKind::Texts => json!("text"),
         FormKind::Sequence(items) => match plain(items) {
@@ -431,7 +466,7 @@ fn type_name(dataset: &Dataset, form: &Form) -> Json {
             _ => json!("compound"),
         },
         FormKind::Stored(name) => json!(name),
-        FormKind::Null => super::form::Plain::of_type(&dataset.datatype).map_or(json!("text"), |of| plain(&of)),
+        FormKind::Null => Plain::of_type(&dataset.datatype).map_or(json!("text"), |of| array(&of)),
         FormKind::Broken(_) => Json::Null,
     }
 }
@@ -447,7 +482,8 @@ fn word(dataset: &Dataset, kind: &FormKind) -> Option<&'static str> {
             _ => "rows",
         }),
         FormKind::Stored(name) => Some(name),
-        FormKind::Plain(_) | FormKind::Null | FormKind::Broken(_) => None,
+        FormKind::Null => Some("null"),
+        FormKind::Plain(_) | FormKind::Broken(_) => None,
     }
 }
 
@@ -456,7 +492,7 @@ impl Store {
     pub(super) fn attributes_usage(attributes: &[Attribute]) -> usize {
         let value = |attribute: &Attribute| match &attribute.value {
             Ok(stored) => stored.data.len() + stored.datatype.memory_usage() + 8 * stored.space.most.len() * 2,
-            Err(reason) => reason.len(),
+            Err(unread) => unread.reason.len(),
         };
         attributes.iter().map(|attribute| 256 + attribute.name.len() + value(attribute)).sum()
     }

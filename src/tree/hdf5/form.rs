@@ -2,7 +2,12 @@
 
 use std::{num::NonZeroU32, sync::Arc};
 
-use super::{chunks, convert::Conversion, store::Damage, tables};
+use super::{
+    chunks,
+    convert::{Conversion, Parts},
+    store::Damage,
+    tables,
+};
 use crate::{
     format::{
         DType, DateUnit, ElementType, Field, Record,
@@ -42,7 +47,7 @@ pub(super) enum FormKind {
     Rows,
     /// The stored bytes.
     Stored(&'static str),
-    /// Nothing: it has no elements.
+    /// A file without bytes: it has no elements and no axes.
     Null,
     /// A file of one byte that cannot be read.
     Broken(Damage),
@@ -109,6 +114,11 @@ impl Form {
             && matches!(kind, FormKind::Plain(_) | FormKind::Rows)
             && tables::has_columns(dataset, &kind);
         Self { kind, dims, elements, is_table }
+    }
+
+    /// Returns the form of a dataset that cannot be read.
+    pub(super) fn broken(damage: Damage) -> Self {
+        Self { kind: FormKind::Broken(damage), dims: Vec::new(), elements: 0, is_table: false }
     }
 
     /// Returns the bytes of memory that it takes.
@@ -193,11 +203,12 @@ impl Plain {
                 Ok(Self::new(dtype, Conversion::Copy(size), size))
             }
             Class::Compound(members) => of_compound(size, members),
-            Class::Enum(base, names) => {
-                let is_bool = size == 1
-                    && matches!(&**names, [(a, x), (b, y)] if matches!((&**a, &**x, &**b, &**y),
-                        (b"FALSE", [0], b"TRUE", [1]) | (b"TRUE", [1], b"FALSE", [0])));
-                if is_bool { Ok(Self::new(DType::Bool, Conversion::Bool, 1)) } else { Self::of(base) }
+            Class::Enum(base, _) => {
+                if datatype.is_bool() {
+                    Ok(Self::new(DType::Bool, Conversion::Bool, 1))
+                } else {
+                    Self::of(base)
+                }
             }
             Class::Array(dims, base) => {
                 let base = Self::of(base)?;
@@ -258,12 +269,44 @@ fn of_float(size: u64, float: &Float) -> Result<Plain, Other> {
         (4, 32, 31, (23, 8), (0, 23), 127) => (DType::F32, None),
         (8, 64, 63, (52, 11), (0, 52), 1023) => (DType::F64, None),
         (16, 80 | 128, ..) => return Err(Other::Unsupported("long double")),
-        _ => return Err(Other::Unsupported("unsupported")),
+        _ => return of_parts(size, float, order),
     };
     if offset != 0 || normalisation != 2 {
         return Err(Other::Unsupported("unsupported"));
     }
     Ok(Plain { name, ..Plain::new(dtype, ordered(order, size), size) })
+}
+
+/// Returns how a float is shown that is none of numpy's: as the smallest type that has all its numbers, as h5py does.
+fn of_parts(size: u64, float: &Float, order: Order) -> Result<Plain, Other> {
+    let &Float { normalisation, sign, exponent, mantissa, bias, .. } = float;
+    let is_inside = |(place, bits): (u8, u8)| bits > 0 && u64::from(place) + u64::from(bits) <= 8 * size;
+    let is_known = size <= 8
+        && normalisation == 2
+        && is_inside((sign, 1))
+        && is_inside(exponent)
+        && is_inside(mantissa)
+        && exponent.1 <= 11
+        && bias < 1 << 12;
+    if !is_known {
+        return Err(Other::Unsupported("unsupported"));
+    }
+    // Bytes, bits of the mantissa, and the greatest and least exponents.
+    let fits = |bytes: u64, bits: u8, most: i64, least: i64| {
+        size <= bytes
+            && mantissa.1 <= bits
+            && (1 << exponent.1) - i64::from(bias) - 1 <= most
+            && 1 - i64::from(bias) >= least
+    };
+    let dtype = match () {
+        () if fits(2, 10, 16, -14) => return Err(Other::Unsupported("unsupported")),
+        () if fits(4, 23, 128, -126) => DType::F32,
+        () if fits(8, 52, 1024, -1022) => DType::F64,
+        () => return Err(Other::Unsupported("unsupported")),
+    };
+    let (size, shown) = (size as u8, dtype.size() as u8);
+    let parts = Parts { size, order, sign, exponent, mantissa, bias, shown };
+    Ok(Plain::new(dtype, Conversion::Float(parts), size.into()))
 }
 
 fn complex(part: DType) -> Option<DType> {

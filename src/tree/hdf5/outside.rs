@@ -10,17 +10,17 @@ use std::{
 
 use super::{
     elements::{self, Missing},
-    store::{Store, fault},
+    store::{Damage, Described, Held, Store, fault},
 };
 use crate::{
     cache::{BlockError, Key, Tag},
     format::{
         FormatError,
-        hdf5::{self, Axis, Dataset, Found, Kind, Mapping, Object, Place, Target},
+        hdf5::{self, Axis, Dataset, Found, Kind, Mapping, Object, Place, Places, Target},
     },
     limits,
-    source::{Source, Unlimited, Wait},
-    tree::Siblings,
+    source::{Memory, Source, Unlimited, Wait},
+    tree::{Siblings, memory::WorkingMemory},
     view::{Fault, ReadContext, Rendered, View},
     wanted,
 };
@@ -38,6 +38,9 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Most virtual datasets and most links on the way to an element.
 const DEPTH: u32 = 8;
 const LINKS: u32 = 16;
+
+/// Most datasets that the names of one mapping may stand for.
+const NUMBERED: u64 = 1 << 16;
 
 /// The other files of a container.
 pub(super) struct Outside {
@@ -74,34 +77,39 @@ impl Outside {
 
     /// Opens a file by its path below the container's folder.
     fn file(&self, context: &ReadContext, path: &str) -> Result<Arc<dyn Source>, Fault> {
+        let file = self.file_if_there(context, path)?;
+        file.ok_or_else(|| fault(0, &format!("{path:?} holds a part of the data, and is not there")))
+    }
+
+    /// Does the same; `None` if there is no file.
+    fn file_if_there(&self, context: &ReadContext, path: &str) -> Result<Option<Arc<dyn Source>>, Fault> {
         let key = self.key(context, FILE, path);
         if let Some(file) = context.cache.parsed::<Arc<dyn Source>>(key) {
-            return Ok((*file).clone());
+            return Ok(Some((*file).clone()));
         }
         if context.wait() != Wait::Always {
             return Err(Fault::would_block(BlockError::WouldBlock));
         }
         let of = |error: BlockError| Fault { block: None, offset: 0, error: Arc::new(error) };
         let siblings = self.siblings().ok_or_else(|| fault(0, "other files cannot be reached from here"))?;
-        let file = siblings.file(path).map_err(of)?;
-        let file = file.ok_or_else(|| fault(0, &format!("{path:?} holds a part of the data, and is not there")))?;
-        Ok((*context.cache.keep_open(key, file, context.cache.hold(OPEN_MEMORY))).clone())
+        let Some(file) = siblings.file(path).map_err(of)? else { return Ok(None) };
+        Ok(Some((*context.cache.keep_open(key, file, context.cache.hold(OPEN_MEMORY))).clone()))
     }
 
-    /// Opens an HDF5 file by its path below the container's folder.
-    fn store(self: &Arc<Self>, context: &ReadContext, path: &str) -> Result<Arc<Other>, Fault> {
+    /// Opens an HDF5 file by its path below the container's folder; `None` if there is no file.
+    fn store(self: &Arc<Self>, context: &ReadContext, path: &str) -> Result<Option<Arc<Other>>, Fault> {
         let key = self.key(context, STORE, path);
         if let Some(other) = context.cache.parsed(key) {
-            return Ok(other);
+            return Ok(Some(other));
         }
-        let source = self.file(context, path)?;
+        let Some(source) = self.file_if_there(context, path)? else { return Ok(None) };
         let superblock = hdf5::parse(&*source, Some(path.as_bytes()), &Unlimited).map_err(|error| match error {
             FormatError::Source(error) => error.into(),
             error => fault(0, &format!("{path:?}: {error}")),
         })?;
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let store = Arc::new(Store::of_other(superblock, self.clone(), folder.into()));
-        Ok(context.cache.keep_open(key, Other { store, source }, context.cache.hold(OPEN_MEMORY)))
+        Ok(Some(context.cache.keep_open(key, Other { store, source }, context.cache.hold(OPEN_MEMORY))))
     }
 }
 
@@ -173,7 +181,7 @@ pub(super) fn external(store: &Arc<Store>, context: &ReadContext, at: Place, siz
 struct Mapped {
     store: Arc<Store>,
     at: Place,
-    dataset: Arc<super::store::Held<super::store::Described>>,
+    dataset: Arc<Held<Described>>,
     dims: Vec<u64>,
     element: u64,
     depth: u32,
@@ -209,9 +217,8 @@ pub(super) fn mapped(
     if depth >= DEPTH {
         return Ok(Missing { place, reason: "virtual datasets that lead to each other".into() }.view(size));
     }
-    let described = store.object(context, at)?;
-    let dims = dataset.space.dims.clone().unwrap_or_default();
-    let dims = if dims.is_empty() { vec![1] } else { dims };
+    let described = store.object_at(context, at, depth)?;
+    let dims = dims_of(dataset);
     let mapped = Mapped { store: store.clone(), at, dataset: described, dims, element, depth };
     Ok(View::default().with_rendered(size, mapped))
 }
@@ -251,43 +258,87 @@ impl Mapped {
     }
 
     fn fill_elements(&self, reader: &ReadContext, elements: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        let described = self.dataset.found.as_ref().map_err(super::store::Damage::fault)?;
+        let described = self.dataset.found.as_ref().map_err(Damage::fault)?;
         let dataset = described.object.dataset().ok_or_else(|| self.fault("no dataset"))?;
         match &dataset.fill {
             Some(fill) => out.chunks_exact_mut(fill.len().max(1)).for_each(|out| out.copy_from_slice(fill)),
             None => out.fill(0),
         }
         let mappings = self.store.mappings(reader, self.at)?;
-        for mapping in mappings.found.as_ref().map_err(super::store::Damage::fault)? {
+        let memory = WorkingMemory::of_reader(reader);
+        memory.hold();
+        for mapping in mappings.found.as_ref().map_err(Damage::fault)? {
             wanted::check().map_err(|error| Fault::from(crate::source::SourceError::from(error)))?;
-            if mapping.is_pattern {
-                return Err(self.fault("a mapping to files or datasets by their numbers"));
+            memory.reserve(mapping.target.places_usage() + mapping.source.places_usage())?;
+            let target = mapping.target.places(&self.dims).map_err(|reason| self.fault(reason))?;
+            match (mapping.target.unlimited(), mapping.is_pattern) {
+                (Some((axis, steps)), true) => {
+                    for number in 0.. {
+                        wanted::check().map_err(|error| Fault::from(crate::source::SourceError::from(error)))?;
+                        let Some(block) = steps.block(number) else { break };
+                        if block.end() > self.dims.get(axis).copied().unwrap_or(0) {
+                            break;
+                        }
+                        let mut axes = target.axes.to_vec();
+                        axes.splice(axis..=axis, [block]);
+                        let target = Places { axes: axes.into(), dims: target.dims.clone() };
+                        self.fill_from(reader, mapping, Some(number), target, &elements, out)?;
+                    }
+                }
+                (None, true) => return Err(self.fault("a mapping of numbered names to a place")),
+                (_, false) => self.fill_from(reader, mapping, None, target, &elements, out)?,
             }
-            let target = mapping.target.axes(&self.dims).map_err(|reason| self.fault(reason))?;
-            if !touches(&target, &self.dims, &elements) {
-                continue;
-            }
-            let taken = self.taken(reader, dataset, mapping)?;
-            let source = mapping.source.axes(&taken.dims).map_err(|reason| self.fault(reason))?;
-            let count = |axes: &[Axis]| axes.iter().try_fold(1u64, |product, axis| product.checked_mul(axis.len()));
-            if count(&target).is_none() || count(&target) != count(&source) {
-                return Err(self.fault("a mapping of fewer elements than it puts"));
-            }
-            self.copy(&taken, (&source, &target), &elements, out)?;
         }
         Ok(())
+    }
+
+    /// Copies the elements of a range that come from the source of a mapping, or from its source with a number.
+    fn fill_from(
+        &self,
+        reader: &ReadContext,
+        mapping: &Mapping,
+        number: Option<u64>,
+        target: Places<'_>,
+        elements: &Range<u64>,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
+        if !touches(&target, elements) {
+            return Ok(());
+        }
+        let described = self.dataset.found.as_ref().map_err(Damage::fault)?;
+        let own = described.object.dataset().ok_or_else(|| self.fault("no dataset"))?;
+        let without_limit = mapping.target.unlimited();
+        let Some(taken) = self.taken(reader, own, mapping, number)? else {
+            // What stands for any number of datasets, or grows with one, maps nothing of those that are missing.
+            if without_limit.is_some() {
+                return Ok(());
+            }
+            let shown = String::from_utf8_lossy(&mapping.dataset).into_owned();
+            return Err(self.fault(&format!("{shown:?} holds a part of the data, and is not there")));
+        };
+        let source = mapping.source.places(&taken.dims).map_err(|reason| self.fault(reason))?;
+        let target = match (without_limit, mapping.source.unlimited()) {
+            (Some((axis, _)), Some((from, _))) => target.first(axis, source.axes.get(from).map_or(0, Axis::len)),
+            (Some(_), None) if number.is_none() => return Err(self.fault(ONE_LIMIT)),
+            (None, Some(_)) => return Err(self.fault(ONE_LIMIT)),
+            _ => target,
+        };
+        if target.count().is_none() || target.count() != source.count() {
+            return Err(self.fault("a mapping of fewer elements than it puts"));
+        }
+        self.copy(&taken, (&source, &target), elements, out)
     }
 
     /// Copies the elements of a range that come from a mapping.
     fn copy(
         &self,
         taken: &Taken,
-        (source, target): (&[Axis], &[Axis]),
+        (source, target): (&Places<'_>, &Places<'_>),
         elements: &Range<u64>,
         out: &mut [u8],
     ) -> Result<(), Fault> {
-        let (Some((last, outer)), Some(&width)) = (target.split_last(), self.dims.last()) else { return Ok(()) };
-        let strides = strides(&taken.dims);
+        let (Some((last, outer)), Some(&width)) = (target.axes.split_last(), target.dims.last()) else { return Ok(()) };
+        let strides = strides(&source.dims);
         let mut pending: Option<(u64, u64, u64)> = None;
         let mut flush = |(from, to, count): (u64, u64, u64)| {
             let out = &mut out[(to * self.element) as usize..((to + count) * self.element) as usize];
@@ -295,7 +346,7 @@ impl Mapped {
         };
         let mut row = elements.start / width;
         while row * width < elements.end {
-            let number = match outer_number(outer, &self.dims, row) {
+            let number = match outer_number(outer, &target.dims, row) {
                 Ok(number) => number,
                 Err(next) => {
                     row = next;
@@ -315,7 +366,7 @@ impl Mapped {
                 };
                 let mut done = 0;
                 while done < left {
-                    let at = locate(source, &strides, number * last.len() + inner + done);
+                    let at = locate(&source.axes, &strides, number * last.len() + inner + done);
                     let (from, more) = at.ok_or_else(|| self.fault("a mapping of fewer elements than it puts"))?;
                     let (to, count) = (start + x + done - elements.start, more.min(left - done));
                     pending = match pending {
@@ -334,44 +385,137 @@ impl Mapped {
         pending.map_or(Ok(()), flush)
     }
 
-    /// Returns the dataset that a mapping takes elements from.
-    fn taken(&self, reader: &ReadContext, own: &Dataset, mapping: &Mapping) -> Result<Taken, Fault> {
-        let path = hdf5::plain_name(&mapping.dataset);
-        let (store, context, is_other) = match &mapping.file {
-            None => (self.store.clone(), reader.clone(), false),
-            Some(name) => {
-                let path = path_of(&self.store.folder, &hdf5::plain_name(name))?;
-                let other = self.store.outside.store(reader, &path)?;
-                (other.store.clone(), reader.with_source(other.source.clone()), true)
-            }
-        };
-        let shown = || String::from_utf8_lossy(&path).into_owned();
-        let at = find(&store, &context, &path)?;
-        let at = at.ok_or_else(|| self.fault(&format!("{:?} holds a part of the data, and is not there", shown())))?;
-        let described = store.object(&context, at)?;
-        let described = described.found.as_ref().map_err(super::store::Damage::fault)?;
+    /// Returns the dataset that a mapping takes elements from; `None` if it is not there.
+    fn taken(
+        &self,
+        reader: &ReadContext,
+        own: &Dataset,
+        mapping: &Mapping,
+        number: Option<u64>,
+    ) -> Result<Option<Taken>, Fault> {
+        let Some(found) = source_of(&self.store, reader, mapping, number, self.depth)? else { return Ok(None) };
+        let SourceOf { other, context, at, described } = found;
+        let store = other.as_ref().map_or(&self.store, |other| &other.store);
+        let shown = || String::from_utf8_lossy(&mapping.dataset).into_owned();
+        let described = described.found.as_ref().map_err(Damage::fault)?;
         let Some(dataset) = described.object.dataset() else {
             return Err(self.fault(&format!("{:?} holds a part of the data, and is no dataset", shown())));
         };
         if dataset.datatype != own.datatype {
             return Err(self.fault(&format!("{:?} holds a part of the data in another type", shown())));
         }
-        if is_other && dataset.datatype.is_in_heap() {
+        if other.is_some() && dataset.datatype.is_in_heap() {
             return Err(self.fault("texts, sequences or references that another file holds"));
         }
-        let view = elements::unturned(&store, &context, at, dataset, self.depth + 1)?;
-        let dims = dataset.space.dims.clone().unwrap_or_default();
-        Ok(Taken { context, view, dims: if dims.is_empty() { vec![1] } else { dims } })
+        let view = elements::unturned(store, &context, at, dataset, self.depth + 1)?;
+        Ok(Some(Taken { context, view, dims: dims_of(dataset) }))
     }
 }
 
+/// Why a mapping of which one side has no limit is refused.
+const ONE_LIMIT: &str = "a mapping of which only one side is without a limit";
+
+/// Returns the axes of a dataset; a scalar is a list of one.
+fn dims_of(dataset: &Dataset) -> Vec<u64> {
+    let dims = dataset.space.dims.clone().unwrap_or_default();
+    if dims.is_empty() { vec![1] } else { dims }
+}
+
+/// The object that a mapping takes elements from.
+struct SourceOf {
+    /// The file that has it, if it is not the same one.
+    other: Option<Arc<Other>>,
+    context: ReadContext,
+    at: Place,
+    described: Arc<Held<Described>>,
+}
+
+/// Returns the object that a mapping of a dataset takes elements from; `None` if it is not there. `depth` virtual datasets
+/// lead to the dataset.
+fn source_of(
+    store: &Store,
+    context: &ReadContext,
+    mapping: &Mapping,
+    number: Option<u64>,
+    depth: u32,
+) -> Result<Option<SourceOf>, Fault> {
+    let (other, context) = match &mapping.file {
+        None => (None, context.clone()),
+        Some(name) => {
+            let path = path_of(&store.folder, &hdf5::plain_name(name, number))?;
+            let Some(other) = store.outside.store(context, &path)? else { return Ok(None) };
+            let context = context.with_source(other.source.clone());
+            (Some(other), context)
+        }
+    };
+    let store = other.as_ref().map_or(store, |other| &*other.store);
+    let Some(at) = find(store, &context, &hdf5::plain_name(&mapping.dataset, number))? else { return Ok(None) };
+    let described = store.object_at(&context, at, depth + 1)?;
+    Ok(Some(SourceOf { other, context, at, described }))
+}
+
+/// Returns the shape of a virtual dataset, of which an axis may be as long as the datasets that it takes elements from.
+/// `depth` virtual datasets lead to it.
+pub(super) fn extent(
+    store: &Store,
+    context: &ReadContext,
+    (dataset, mappings): (&Dataset, &[Mapping]),
+    depth: u32,
+) -> Result<Vec<u64>, Fault> {
+    if depth >= DEPTH {
+        return Err(fault(0, "virtual datasets that lead to each other"));
+    }
+    let mut dims = dataset.space.dims.clone().unwrap_or_default();
+    // What fixed mappings need, and how far the others reach.
+    let (mut least, mut reach) = (vec![0; dims.len()], vec![None; dims.len()]);
+    for mapping in mappings {
+        wanted::check().map_err(|error| Fault::from(crate::source::SourceError::from(error)))?;
+        let without_limit = mapping.target.unlimited();
+        if let hdf5::Selection::Axes(axes) = &mapping.target {
+            for (least, axis) in least.iter_mut().zip(axes).filter(|(_, axis)| !axis.is_unlimited()) {
+                *least = axis.end().max(*least);
+            }
+        }
+        let Some((axis, steps)) = without_limit else { continue };
+        let places = match (mapping.source.unlimited(), mapping.is_pattern) {
+            (Some((from, selected)), false) => {
+                let found = source_of(store, context, mapping, None, depth)?;
+                let found = found.as_ref().and_then(|found| found.described.found.as_ref().ok());
+                let dataset = found.and_then(|described| described.object.dataset());
+                let end = dataset.and_then(|dataset| dataset.space.dims.as_ref()?.get(from).copied());
+                selected.before(end.unwrap_or(0))
+            }
+            (None, true) => {
+                let mut number = 0;
+                while source_of(store, context, mapping, Some(number), depth)?.is_some() {
+                    wanted::check().map_err(|error| Fault::from(crate::source::SourceError::from(error)))?;
+                    number += 1;
+                    if number > NUMBERED {
+                        return Err(fault(0, "a mapping to more than 65,536 numbered datasets"));
+                    }
+                }
+                number.saturating_mul(steps.block(0).map_or(0, |block| block.len()))
+            }
+            _ => return Err(fault(0, ONE_LIMIT)),
+        };
+        let end = steps.first(places).end();
+        if let Some(reach) = reach.get_mut(axis) {
+            *reach = Some(reach.map_or(end, |known: u64| known.max(end)));
+        }
+    }
+    for ((dim, least), reach) in dims.iter_mut().zip(least).zip(reach) {
+        *dim = reach.map_or(*dim, |reach| reach.max(least));
+    }
+    Ok(dims)
+}
+
 /// Returns whether a mapping may have elements in a range, by the first axis alone.
-fn touches(target: &[Axis], dims: &[u64], elements: &Range<u64>) -> bool {
-    if target.iter().any(Axis::is_empty) || elements.is_empty() {
+fn touches(target: &Places<'_>, elements: &Range<u64>) -> bool {
+    if target.axes.iter().any(Axis::is_empty) || elements.is_empty() {
         return false;
     }
-    let inner: u64 = dims.iter().skip(1).product();
-    let (Some(axis), 1..) = (target.first(), inner) else { return false };
+    let inner: u64 = target.dims.iter().skip(1).product();
+    let (Some(axis), 1..) = (target.axes.first(), inner) else { return false };
     let (first, last) = (elements.start / inner, (elements.end - 1) / inner);
     match axis.find(first) {
         Found::Inside(..) => true,
@@ -427,7 +571,7 @@ fn locate(source: &[Axis], strides: &[u64], number: u64) -> Option<(u64, u64)> {
 }
 
 /// Returns the address of an object by its path from the root.
-fn find(store: &Arc<Store>, context: &ReadContext, path: &[u8]) -> Result<Option<Place>, Fault> {
+fn find(store: &Store, context: &ReadContext, path: &[u8]) -> Result<Option<Place>, Fault> {
     fn parts(path: &[u8]) -> Vec<Box<[u8]>> {
         path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").rev().map(Box::from).collect()
     }
@@ -436,12 +580,12 @@ fn find(store: &Arc<Store>, context: &ReadContext, path: &[u8]) -> Result<Option
     let mut links = 0;
     while let Some(part) = rest.pop() {
         let object = store.object(context, current)?;
-        let object = object.found.as_ref().map_err(super::store::Damage::fault)?;
+        let object = object.found.as_ref().map_err(Damage::fault)?;
         if !matches!(object.object, Object { kind: Kind::Group(_), .. }) {
             return Ok(None);
         }
         let all = store.links(context, current)?;
-        let all = all.found.as_ref().map_err(super::store::Damage::fault)?;
+        let all = all.found.as_ref().map_err(Damage::fault)?;
         let target = store.reading(context, |reader| match all.find(reader, &part)? {
             Some(number) => Ok(all.get(reader, number)?.map(|link| link.target)),
             None => Ok(None),

@@ -112,8 +112,7 @@ fn dataset(form: &Form, has_pictures: bool) -> Vec<Piece> {
                 file(Part::Table, ".parquet");
             }
         }
-        FormKind::Stored(_) | FormKind::Broken(_) => file(Part::Stored, ".bin"),
-        FormKind::Null => {}
+        FormKind::Stored(_) | FormKind::Broken(_) | FormKind::Null => file(Part::Stored, ".bin"),
     }
     if has_folder {
         pieces.push(Piece::folder(Part::Folder));

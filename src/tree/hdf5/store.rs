@@ -15,13 +15,13 @@ use parking_lot::Mutex;
 use super::{
     chunks::{self, ChunkTable},
     form::Form,
-    outside::Outside,
+    outside::{self, Outside},
     walk::Walk,
 };
 use crate::{
     cache::{BlockError, Buffer, Key, Reservation, Tag},
     format::hdf5::{
-        self, Error, Layout, Links, Mapping, Object, Place, Reader, Slot, Superblock,
+        self, Error, Kind, Layout, Links, Mapping, Object, Place, Reader, Slot, Superblock,
         attribute::{self, Attribute},
         global_heap::{self, Collection},
     },
@@ -47,7 +47,8 @@ const MAPPINGS: Tag = Tag::Parsed(5);
 const SLOTS: Tag = Tag::Parsed(6);
 const GRID: Tag = Tag::Parsed(7);
 const HIDDEN_GRID: Tag = Tag::Parsed(8);
-const ALL_LINKS: Tag = Tag::Parsed(9);
+const ALL_LINKS: Tag = Tag::Parsed(11);
+const EXTENDED: Tag = Tag::Parsed(12);
 
 /// Tag of documents, by their places.
 const DOCUMENT: Tag = Tag::Own(0);
@@ -230,7 +231,7 @@ impl Store {
         if let Some(known) = context.cache.parsed(self.key(context, tag, at)) {
             return Ok(known);
         }
-        let object = self.object(context, at)?;
+        let object = self.stored(context, at)?;
         let read = |reader: &Reader<'_>| match &object.found {
             Ok(Described { object, .. }) => known(read(reader, object)),
             Err(damage) => Ok(Err(damage.clone())),
@@ -252,7 +253,66 @@ impl Store {
 
     /// Returns the object at an address.
     pub(super) fn object(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Described>>, Fault> {
+        self.object_at(context, at, 0)
+    }
+
+    /// Returns the object at an address. `depth` virtual datasets lead to it.
+    pub(super) fn object_at(
+        &self,
+        context: &ReadContext,
+        at: Place,
+        depth: u32,
+    ) -> Result<Arc<Held<Described>>, Fault> {
+        let stored = self.stored(context, at)?;
+        self.extended(context, stored, depth)
+    }
+
+    /// Returns the object at an address as its header describes it.
+    fn stored(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Described>>, Fault> {
         self.held(context, (OBJECT, at), |reader| read_object(reader, at), Described::memory_usage)
+    }
+
+    /// Returns an object with the shape that it has: one of a virtual dataset may grow with other datasets.
+    fn extended(
+        &self,
+        context: &ReadContext,
+        stored: Arc<Held<Described>>,
+        depth: u32,
+    ) -> Result<Arc<Held<Described>>, Fault> {
+        let Ok(Described { object, form: Some(_) }) = &stored.found else { return Ok(stored) };
+        let Some(dataset) = object.dataset() else { return Ok(stored) };
+        if !matches!(dataset.layout, Layout::Virtual(..)) || !dataset.space.most.contains(&u64::MAX) {
+            return Ok(stored);
+        }
+        let key = self.key(context, EXTENDED, object.at);
+        if let Some(known) = context.cache.parsed(key) {
+            return Ok(known);
+        }
+        let mappings = self.mappings(context, object.at)?;
+        // Damaged mappings are found when elements are read.
+        let Ok(all) = &mappings.found else { return Ok(stored) };
+        let dims = match outside::extent(self, context, (dataset, all), depth) {
+            Ok(dims) => Ok(dims),
+            Err(fault) if depth == 0 && fault.would_block_for().is_none() && fault.error.is_damage() => {
+                Err(Damage::new(self.superblock.sizes.base.saturating_add(object.at), fault.error.to_string()))
+            }
+            Err(fault) => return Err(fault),
+        };
+        context.cache.parsed_or_make(key, || {
+            self.read_keeping(context, |reader| {
+                let mut object = object.clone();
+                if let (Kind::Dataset(dataset), Ok(dims)) = (&mut object.kind, &dims) {
+                    dataset.space.dims = Some(dims.clone());
+                }
+                let form = object.dataset().map(|dataset| match &dims {
+                    Ok(_) => Form::of(dataset, reader.place(object.at)),
+                    Err(damage) => Form::broken(damage.clone()),
+                });
+                let described = Described { object, form };
+                let usage = Self::ENTRY + described.memory_usage();
+                Ok((Held { found: Ok(described) }, usage))
+            })
+        })
     }
 
     /// Does the same without keeping the object: a listing of very many objects needs each only once.
@@ -265,7 +325,7 @@ impl Store {
             let usage = found.as_ref().map_or(0, Described::memory_usage);
             Ok((Held { found }, usage))
         })?;
-        Ok(Arc::new(found))
+        self.extended(context, Arc::new(found), 0)
     }
 
     /// Returns the links of the group at an address: all if they are few, and otherwise only where their index is.
