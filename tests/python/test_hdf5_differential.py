@@ -95,7 +95,7 @@ def test_a_damaged_attribute_is_named_with_its_byte(tmp_path):
         found = json.loads((mnt / "x.h5/x.attrs.json").read_bytes())
         assert list(found["scale_of_x"]) == ["error"] and found["unit"] == "m"
         lines = map(json.loads, (mnt / ".shardfs/problems.jsonl").read_text().splitlines())
-        problem = next(line for line in lines if "scale_of_x" in line["reason"])
+        problem = next(line for line in lines if "scale_of_x" in line["message"])
         assert problem["path"].endswith("x.attrs.json") and at <= problem["offset"] <= at + 8
 
 

@@ -158,7 +158,12 @@ impl Vfs {
             Some(NodeKind::Folder { subfolders }) => {
                 (FileKind::Folder, 0, subfolders.map_or(1, |n| n.saturating_add(2)))
             }
-            Some(NodeKind::File) => (FileKind::File, opened.view(child, wait).map_err(fault)?.size(), 1),
+            Some(NodeKind::File) => {
+                let size = opened.view(child, wait).map_err(fault)?.size();
+                // The document of attributes is made here, and says which of them are damaged.
+                self.note_warnings(id, opened);
+                (FileKind::File, size, 1)
+            }
             Some(NodeKind::Link) => {
                 let target = opened.link_target(child, wait).map_err(fault)?;
                 (FileKind::Link, target.map_or(0, |target| target.len() as u64), 1)
