@@ -56,7 +56,7 @@ type Info<'py> = (
     Option<u64>,
     bool,
     Option<Bound<'py, PyTuple>>,
-    Option<Box<str>>,
+    Option<String>,
 );
 
 /// What is known of a stored item that is no array: type, shape, codec, shape of chunks, dtype.
@@ -207,6 +207,7 @@ impl Node {
         };
         let shape = PyTuple::new(py, shape)?;
         let chunks = chunks.map(|chunks| PyTuple::new(py, chunks)).transpose()?;
+        let names = names.map(String::from);
         Ok(Some((dtype.name(), dtype.descr(), dtype.size(), shape, codec, stored_size, inferred, chunks, names)))
     }
 
