@@ -485,7 +485,7 @@ def kind_of(kind):
             return "unsupported"
         return "plain" if inner <= {"plain"} else "rows"
     if group == h5py.h5t.FLOAT:
-        return "plain" if kind.get_size() in (2, 4, 8) else "unsupported"
+        return "plain" if kind.get_size() in (2, 4, 8) and kind.get_order() != h5py.h5t.ORDER_VAX else "unsupported"
     if group == h5py.h5t.BITFIELD:
         return "plain" if kind.get_size() in (1, 2, 4, 8) else "unsupported"
     return "unsupported" if group == h5py.h5t.TIME else "plain"
