@@ -92,6 +92,14 @@ pub trait Rendered: std::fmt::Debug + Send + Sync {
     /// As [`Self::borrow`].
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault>;
 
+    /// Does the same as [`Self::fill`] for readers that keep what they read, so that the cache need not.
+    ///
+    /// # Errors
+    /// As [`Self::borrow`].
+    fn fill_kept(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        self.fill(reader, part, out)
+    }
+
     /// Writes elements of an array to `out`, which has exactly their size, in C order. There is a slice for each axis.
     /// Returns `None` if the implementation has no better way than reading ranges.
     ///
@@ -366,7 +374,7 @@ impl View {
     }
 
     /// Does the same as [`Self::fill_at`] for readers that keep what they read. A block that lies completely in the
-    /// range is decoded straight into `out` and is not kept in the cache.
+    /// range is decoded straight into `out` and is not kept in the cache, nor are chunks of an array that is read whole.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -378,6 +386,7 @@ impl View {
                 Data::Block(block, range) if *range == (0..block.block.size) && part == *range => {
                     reader.read_whole(block, here)?;
                 }
+                Data::Rendered(rendered) => rendered.fill_kept(reader, part, here)?,
                 data => reader.fill(data, part, here)?,
             }
             if extent.as_bool {

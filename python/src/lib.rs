@@ -5,9 +5,9 @@
 //! the file would end the process by SIGBUS, and writing to it would change the array. `mapped` holds a lease, which holds
 //! writers up and is not granted for other users' files. Before a fork such arrays are copied.
 //!
-//! `Entry::read_into` decodes a block to the place where the array has it (`Cache::read_whole`, `View::fill_kept`), and the
-//! cache keeps nothing of blocks that are read whole; so an array costs its own bytes and what its decoder works with. Parts
-//! of a block come out of the cache, which keeps it for the next slice.
+//! `Entry::read_into` decodes a block to the place where the array has it (`Cache::read_whole`, `View::fill_kept`). The
+//! cache keeps nothing of blocks, nor of arrays in chunks, that are read whole; so an array costs its own bytes and what
+//! its decoder works with. Parts of a block come out of the cache, which keeps it for the next slice.
 //!
 //! One volume (`/`) stands for all files of this machine, so that the bounds on open containers and descriptors hold for
 //! the process and not for each object. Each address of a store has one more, and all share one cache. Nothing is watched:

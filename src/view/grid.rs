@@ -39,6 +39,10 @@ use crate::{
 /// Most chunks that are looked up before the first of them is decoded.
 const BATCH: usize = 1024;
 
+/// Bytes of small slabs whose chunks are decoded together. Starting and ending threads for less takes a part of the time.
+/// Of more, a store would fetch too much ahead.
+const TOGETHER: u64 = 16 << 20;
+
 /// Largest distance in bytes between the end of a read and the beginning of the next one of a reader that goes through
 /// the array. It is not 0 because readers that fetch ahead do not read in order.
 const NEAR: u64 = 2 << 20;
@@ -305,8 +309,15 @@ impl Grid {
         Gather::new(element as usize, (from * element) as usize, (to * element) as usize, axes.into_iter().rev())
     }
 
-    /// Fills `out` with elements of regions, which have no element in common.
-    fn fill_regions(&self, reader: &ReadContext, regions: &[Region], out: &mut [u8]) -> Result<(), Fault> {
+    /// Fills `out` with elements of regions, which have no element in common. With `is_kept`, the reader keeps what it
+    /// reads, so the cache does not.
+    fn fill_regions(
+        &self,
+        reader: &ReadContext,
+        regions: &[Region],
+        is_kept: bool,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
         let mut batch = Vec::new();
         for (number, region) in regions.iter().enumerate() {
             let mut places = region.places(&self.layout.chunk);
@@ -318,12 +329,12 @@ impl Grid {
                 batch.push(Visit { at: at.to_vec(), wanted, block: None, grid: self });
                 if batch.len() == BATCH {
                     self.locate_all(reader, &mut batch)?;
-                    visit(reader, std::mem::take(&mut batch), out)?;
+                    visit(reader, std::mem::take(&mut batch), is_kept, out)?;
                 }
             }
         }
         self.locate_all(reader, &mut batch)?;
-        visit(reader, batch, out)?;
+        visit(reader, batch, is_kept, out)?;
         self.layout.turn.apply(self.layout.element as usize, out);
         Ok(())
     }
@@ -364,13 +375,20 @@ impl Grid {
         Ok(())
     }
 
-    /// Fills `out` with whole elements, the first of which has this number in C order.
-    fn fill_elements(&self, reader: &ReadContext, elements: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    /// Fills `out` with whole elements, the first of which has this number in C order. `is_kept` is that of
+    /// [`Self::fill_regions`].
+    fn fill_elements(
+        &self,
+        reader: &ReadContext,
+        elements: Range<u64>,
+        is_kept: bool,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
         let mut rest = out;
         let mut at = elements.start;
         // Several slabs of small chunks at a time, because each time takes threads.
         let slab_size = self.slab.saturating_mul(self.chunk_size).max(1);
-        let slabs = (BATCH as u64 / self.slab.max(1)).min(limits::PIECE as u64 / slab_size);
+        let slabs = (BATCH as u64 / self.slab.max(1)).min(TOGETHER / slab_size);
         while at < elements.end {
             let mut end = self.slab_at(at).end;
             for _ in 1..slabs {
@@ -378,7 +396,7 @@ impl Grid {
             }
             let end = end.min(elements.end);
             let (here, after) = rest.split_at_mut(((end - at) * self.layout.element) as usize);
-            self.fill_regions(reader, &regions(&self.layout.shape, at..end), here)?;
+            self.fill_regions(reader, &regions(&self.layout.shape, at..end), is_kept, here)?;
             (at, rest) = (end, after);
         }
         Ok(())
@@ -507,7 +525,7 @@ impl Rendered for Grid {
         // Only some bytes of the first and last element may be wanted.
         let partial = |number: u64, wanted: Range<u64>, out: &mut [u8]| -> Result<(), Fault> {
             let mut bytes = vec![0; element as usize];
-            self.fill_elements(reader, number..number + 1, &mut bytes)?;
+            self.fill_elements(reader, number..number + 1, false, &mut bytes)?;
             out.copy_from_slice(&bytes[wanted.start as usize..wanted.end as usize]);
             Ok(())
         };
@@ -520,7 +538,7 @@ impl Rendered for Grid {
             if !head.is_empty() {
                 partial(first - 1, element - head.len() as u64..element, head)?;
             }
-            self.fill_elements(reader, first..end, middle)?;
+            self.fill_elements(reader, first..end, false, middle)?;
             if !tail.is_empty() {
                 partial(end, 0..tail.len() as u64, tail)?;
             }
@@ -531,7 +549,14 @@ impl Rendered for Grid {
 
     fn fill_slices(&self, reader: &ReadContext, slices: &[Slice], out: &mut [u8]) -> Option<Result<(), Fault>> {
         let slices = if slices.is_empty() { &[Slice { start: 0, step: 1, count: 1 }] } else { slices };
-        Some(self.fill_regions(reader, &[Region { slices: slices.to_vec(), offset: 0 }], out))
+        Some(self.fill_regions(reader, &[Region { slices: slices.to_vec(), offset: 0 }], false, out))
+    }
+
+    fn fill_kept(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        if part != (0..self.size()) {
+            return self.fill(reader, part, out);
+        }
+        self.fill_elements(reader, 0..part.end / self.layout.element, true, out)
     }
 }
 
@@ -544,6 +569,12 @@ impl Visit<'_> {
         self.grid.key(reader, &self.at)
     }
 
+    /// Returns the bytes of the output from the first wanted element to the end of the last one.
+    fn span(&self) -> Range<usize> {
+        let spans = || self.wanted.iter().map(Gather::span_out);
+        spans().map(|span| span.start).min().unwrap_or(0)..spans().map(|span| span.end).max().unwrap_or(0)
+    }
+
     /// Returns whether there is something to decode.
     fn is_work(&self) -> bool {
         self.block
@@ -551,18 +582,34 @@ impl Visit<'_> {
             .is_some_and(|(reader, block)| block.codec != Codec::None && !reader.cache.is_decoded(self.key(reader)))
     }
 
-    /// Copies the wanted elements. `out` is locked only while bytes are copied from memory, if possible.
-    fn copy(&self, out: &mut impl FnMut(&mut dyn FnMut(&mut [u8]))) -> Result<(), Fault> {
+    /// Copies the wanted elements. With `is_kept`, the cache does not keep the chunk, which is decoded straight into
+    /// `out` if it is contiguous there.
+    fn copy(&self, is_kept: bool, out: &Section<'_>) -> Result<(), Fault> {
         let Some((reader, block)) = &self.block else {
-            out(&mut |out| self.wanted.iter().for_each(|wanted| wanted.fill(&self.grid.layout.fill, out)));
+            out.change(|start, out| {
+                self.wanted.iter().for_each(|wanted| wanted.at(start).fill(&self.grid.layout.fill, out))
+            });
             return Ok(());
         };
-        let key = self.key(reader);
-        let piece = reader.piece(key, block, &(0..block.size)).map_err(|error| fault(block, error))?;
-        if piece.bytes.len() as u64 != block.size {
-            return Err(fault(block, Arc::new(BlockError::Refused("a chunk has another size than stated".into()))));
+        let (key, fault) = (self.key(reader), |error| fault(block, error));
+        if is_kept
+            && let [wanted] = self.wanted.as_slice()
+            && wanted.run().is_some_and(|run| run as u64 == block.size)
+        {
+            let decode = |out: &mut [u8]| reader.cache.read_whole(key, block, &reader.source, out);
+            return out
+                .change(|start, out| decode(&mut out[wanted.to - start..][..block.size as usize]))
+                .map_err(fault);
         }
-        out(&mut |out| self.wanted.iter().for_each(|wanted| wanted.copy(&piece.bytes, out)));
+        let bytes = match is_kept {
+            true => reader.cache.read_once(key, block, &reader.source),
+            false => reader.piece(key, block, &(0..block.size)).map(|piece| piece.bytes),
+        };
+        let bytes = bytes.map_err(fault)?;
+        if bytes.len() as u64 != block.size {
+            return Err(fault(Arc::new(BlockError::Refused("a chunk has another size than stated".into()))));
+        }
+        out.change(|start, out| self.wanted.iter().for_each(|wanted| wanted.at(start).copy(&bytes, out)));
         self.grid.release(reader, &self.at);
         Ok(())
     }
@@ -583,15 +630,49 @@ impl Visit<'_> {
     }
 }
 
-/// Decodes chunks, several at a time, and copies the wanted elements of each.
-fn visit(reader: &ReadContext, visits: Vec<Visit<'_>>, out: &mut [u8]) -> Result<(), Fault> {
+/// The bytes of an output from `start` on, for one thread at a time.
+struct Section<'a> {
+    start: usize,
+    bytes: Mutex<&'a mut [u8]>,
+}
+
+impl Section<'_> {
+    /// Calls `change` with the place of the bytes in the output, and the bytes.
+    fn change<T>(&self, change: impl FnOnce(usize, &mut [u8]) -> T) -> T {
+        change(self.start, &mut self.bytes.lock())
+    }
+}
+
+/// Divides `out` into sections, of which each visit changes one. Returns them and the section of each visit. Chunks whose
+/// elements lie between each other in `out` have the same one.
+fn divide<'a>(visits: &[Visit<'_>], mut out: &'a mut [u8]) -> (Vec<Section<'a>>, Vec<usize>) {
+    let mut spans: Vec<(Range<usize>, usize)> = visits.iter().map(Visit::span).zip(0..).collect();
+    spans.sort_unstable_by_key(|(span, _)| span.start);
+    let (mut sections, mut section_of, mut start, mut end) = (Vec::new(), vec![0; visits.len()], 0, 0);
+    for (at, (span, number)) in spans.iter().enumerate() {
+        section_of[*number] = sections.len();
+        end = span.end.max(end);
+        if spans.get(at + 1).is_none_or(|(next, _)| next.start >= end) {
+            let (bytes, rest) = std::mem::take(&mut out).split_at_mut(end - start);
+            sections.push(Section { start, bytes: Mutex::new(bytes) });
+            (out, start) = (rest, end);
+        }
+    }
+    (sections, section_of)
+}
+
+/// Decodes chunks, several at a time, and copies the wanted elements of each. With `is_kept`, the reader keeps what it
+/// reads, so the cache does not.
+fn visit(reader: &ReadContext, visits: Vec<Visit<'_>>, is_kept: bool, out: &mut [u8]) -> Result<(), Fault> {
     let (in_parts, visits): (Vec<_>, Vec<_>) = visits.into_iter().partition(Visit::is_in_parts);
     in_parts.iter().try_for_each(|visit| visit.read(out))?;
     let work: Vec<_> = visits.iter().filter(|visit| visit.is_work()).collect();
     let most = visits.first().map_or(1, |visit| visit.grid.decoders(reader));
     let threads = work.len().min(thread::available_parallelism().map_or(1, usize::from)).min(most);
+    let (sections, section_of) = divide(&visits, out);
+    let copy = |number: usize| visits[number].copy(is_kept, &sections[section_of[number]]);
     if threads < 2 || reader.wait() != Wait::Always {
-        return visits.iter().try_for_each(|visit| visit.copy(&mut |copy| copy(out)));
+        return (0..visits.len()).try_for_each(copy);
     }
     let soon = work.iter().filter_map(|visit| visit.block.as_ref());
     // Chunks in other files have their own requests.
@@ -599,9 +680,9 @@ fn visit(reader: &ReadContext, visits: Vec<Visit<'_>>, out: &mut [u8]) -> Result
         soon.filter(|(own, _)| Arc::ptr_eq(&own.source, &reader.source)).map(|(_, block)| block.stored()).collect();
     reader.source.prefetch(&soon);
     // A thread copies a chunk as soon as it is decoded, so that none holds a chunk while it waits for memory.
-    let (out, failed) = (Mutex::new(out), Mutex::new(None::<(usize, Fault)>));
+    let failed = Mutex::new(None::<(usize, Fault)>);
     parallel::for_each(threads, visits.len(), |number| {
-        if let Err(fault) = visits[number].copy(&mut |copy| copy(&mut out.lock())) {
+        if let Err(fault) = copy(number) {
             let mut failed = failed.lock();
             // Report the failure that comes first in order, as if chunks were read one after the other.
             if failed.as_ref().is_none_or(|(first, _)| number < *first) {

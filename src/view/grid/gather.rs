@@ -44,13 +44,23 @@ impl Gather {
         self.from..self.from + self.axes.iter().map(|axis| (axis.count - 1) * axis.from).sum::<usize>() + self.size
     }
 
+    /// Returns the bytes of the output from the first element to the end of the last one.
+    pub(super) fn span_out(&self) -> Range<usize> {
+        self.to..self.to + self.axes.iter().map(|axis| (axis.count - 1) * axis.to).sum::<usize>() + self.size
+    }
+
+    /// Returns the same copy into an output that begins at byte `start` of this one.
+    pub(super) fn at(&self, start: usize) -> Self {
+        Self { to: self.to - start, ..self.clone() }
+    }
+
     /// Returns the number of bytes that are copied.
     fn bytes(&self) -> usize {
         self.axes.iter().map(|axis| axis.count).product::<usize>() * self.size
     }
 
     /// Returns the number of bytes if all are contiguous on both sides.
-    fn run(&self) -> Option<usize> {
+    pub(super) fn run(&self) -> Option<usize> {
         match self.axes.as_slice() {
             [] => Some(self.size),
             [axis] if axis.from == self.size && axis.to == self.size => Some(axis.count * self.size),

@@ -190,6 +190,12 @@ proptest! {
             prop_assert_eq!(&read(&view, &reader, range).unwrap(), expected);
         }
         prop_assert_eq!(&read(&view, &reader, 0..size).unwrap(), &model.shown);
+        // With chunks that are in the cache, and without.
+        for reader in [&reader, &model.reader(1 << 16)] {
+            let mut out = vec![0xAA; size as usize];
+            view.fill_kept(reader, 0, &mut out).unwrap();
+            prop_assert_eq!(&out, &model.shown);
+        }
         let slices: Vec<Slice> = model.layout.shape.iter().zip(&cuts).map(|(axis, (start, step, count))| {
             let start = start % axis;
             Slice { start, step: *step, count: (*count).min((axis - start).div_ceil(*step)) }
@@ -274,6 +280,43 @@ fn a_reader_of_columns_decodes_each_chunk_once() {
         .unwrap();
     assert_eq!(out, model.shown);
     assert_eq!(misses(&reader), chunks);
+}
+
+/// A reader that keeps the whole array: each chunk is decoded once, and takes no room afterwards, even if only one at a
+/// time has room.
+#[test]
+fn what_the_reader_keeps_is_not_cached() {
+    // Chunks whose elements lie between those of others in the array, and contiguous ones.
+    for chunk in [vec![16, 16], vec![8, 100]] {
+        let model = Model::new(vec![100, 100], chunk, Turn::No, 4, None, 2, 1 << 5);
+        let stored = model.blocks.iter().flatten().count() as u64;
+        let (grid, mut out) = (model.grid(), vec![0xAA; model.shown.len()]);
+        for budget in [64 << 20, 1 << 10] {
+            let reader = model.reader(budget);
+            grid.view().fill_kept(&reader, 0, &mut out).unwrap();
+            assert_eq!(out, model.shown);
+            assert_eq!((misses(&reader), reader.cache.usage().1), (stored, 0));
+        }
+        // Chunks that are cached are not decoded again.
+        let reader = model.reader(64 << 20);
+        read(&grid.view(), &reader, 0..grid.size()).unwrap();
+        let before = misses(&reader);
+        grid.view().fill_kept(&reader, 0, &mut out).unwrap();
+        assert_eq!((misses(&reader), &out), (before, &model.shown));
+    }
+}
+
+/// The error is that of the first damaged chunk, whichever is decoded first.
+#[test]
+fn damage_is_reported_of_the_first_chunk_to_a_reader_that_keeps() {
+    for chunk in [vec![16, 16], vec![8, 100]] {
+        let mut model = Model::new(vec![100, 100], chunk, Turn::No, 4, None, 2, 0);
+        let damaged: Vec<u64> = [3, 4, 9].iter().map(|at| model.blocks[*at].as_ref().unwrap().offset).collect();
+        damaged.iter().for_each(|at| model.file[*at as usize + 8] ^= 0xFF);
+        let mut out = vec![0; model.shown.len()];
+        let error = model.grid().view().fill_kept(&model.reader(64 << 20), 0, &mut out).unwrap_err();
+        assert_eq!(error.offset, damaged[0], "{error:?}");
+    }
 }
 
 /// The array has twice the size of the cache: chunks of earlier slabs are evicted for those of later ones.
