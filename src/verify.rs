@@ -291,7 +291,9 @@ impl Run<'_> {
         let Some(folder) = folder else {
             return match kind {
                 FileKind::Folder => Some(Task::Folder(entry, None, 0)),
-                _ => self.which.has(&name).then_some(Task::File(entry)),
+                // What a link in a container leads to is read at its own place.
+                FileKind::Link => None,
+                FileKind::File => self.which.has(&name).then_some(Task::File(entry)),
             };
         };
         let path = folder.join(&name);

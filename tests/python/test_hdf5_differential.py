@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from support import hdf5_oracle, mounted, seen_within  # before h5py: it says where external files are
+from support import GOLDEN, hdf5_oracle, mounted, run, seen_within  # before h5py: it says where external files are
 from support.writers import hdf5_kinds
 
 import h5py
@@ -134,3 +134,9 @@ def test_a_type_that_is_shared_in_the_oldest_way(tmp_path):
     with mounted(tmp_path) as mnt:
         found = np.load(mnt / "x.h5/x.npy")
         assert found["a"].tolist() == expected["a"].tolist() and found["b"].tolist() == expected["b"].tolist()
+
+
+def test_a_link_is_no_damage():
+    """What a link in a container leads to is verified at its own place."""
+    done = run("verify", GOLDEN / "hdf5/links")
+    assert done.returncode == 0, done.stdout
