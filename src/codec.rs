@@ -49,8 +49,10 @@ pub enum Codec {
     Deflate,
     /// One raw DEFLATE stream that ends with the block's last byte.
     DeflateExact,
-    /// One zlib stream.
+    /// One zlib stream, which may go on after the block's last byte.
     Zlib,
+    /// One zlib stream that ends with the block's last byte.
+    ZlibExact,
     /// A JPEG file of this width, height and number of channels.
     Jpeg(u32, u32, u8),
     /// A PNG file of this width, height and number of channels.
@@ -135,7 +137,7 @@ impl Codec {
             Self::Zstd => "zstd",
             Self::Lz4 => "lz4",
             Self::Deflate | Self::DeflateExact => "deflate",
-            Self::Zlib => "zlib",
+            Self::Zlib | Self::ZlibExact => "zlib",
             Self::Jpeg(..) => "jpeg",
             Self::Png(..) => "png",
             Self::Chain(_) => "chain of filters",
@@ -150,7 +152,9 @@ impl Codec {
             Self::Chain(chain) => chain.max_size(stored),
             Self::Zstd => stored.saturating_mul(1 << 15),
             Self::Lz4 => stored.saturating_mul(255).saturating_add(64),
-            Self::Deflate | Self::DeflateExact | Self::Zlib => stored.saturating_mul(1032).saturating_add(64),
+            Self::Deflate | Self::DeflateExact | Self::Zlib | Self::ZlibExact => {
+                stored.saturating_mul(1032).saturating_add(64)
+            }
             // DEFLATE makes 258 bytes of 2 bits.
             Self::Png(..) => stored.saturating_mul(1032).min(limits::PICTURE),
             // At most 32 x 32 pixels of three channels for each stored bit, if only the coarsest component is stored.
@@ -165,7 +169,7 @@ impl Codec {
     pub fn decode(&self, stored: &[u8], size: u64) -> Result<Vec<u8>, DecodeError> {
         self.check_size(stored.len() as u64, size)?;
         match self {
-            Self::Deflate | Self::DeflateExact | Self::Zlib => {
+            Self::Deflate | Self::DeflateExact | Self::Zlib | Self::ZlibExact => {
                 let mut stream = Stream::new(self, stored, 0)?;
                 let out = stream.take(size)?;
                 stream.finish(out.len() as u64, size)?;
@@ -204,7 +208,7 @@ impl Codec {
                 }
                 Err(code) => Err(self.corrupt(zstd::zstd_safe::get_error_name(code))),
             },
-            Self::Deflate | Self::DeflateExact | Self::Zlib => {
+            Self::Deflate | Self::DeflateExact | Self::Zlib | Self::ZlibExact => {
                 let mut stream = Stream::new(self, stored, 0)?;
                 let filled = stream.fill(out)?;
                 stream.finish(filled as u64, size)
@@ -231,7 +235,7 @@ impl Codec {
         match self {
             Self::Chain(chain) => chain.decode_up_to(stored, most, true),
             Self::Zstd => Filter::Zstd.decode_up_to(stored, most),
-            Self::Zlib => Filter::Zlib.decode_up_to(stored, most),
+            Self::Zlib | Self::ZlibExact => Filter::Zlib.decode_up_to(stored, most),
             _ => self.decode(stored, (stored.len() as u64).min(most)),
         }
     }
@@ -265,14 +269,16 @@ impl Codec {
                 Ok(out)
             }
             Self::Lz4 => lz4::decode_front(stored, limit),
-            Self::Deflate | Self::DeflateExact | Self::Zlib => Stream::new(self, stored, 0)?.take(limit as u64),
+            Self::Deflate | Self::DeflateExact | Self::Zlib | Self::ZlibExact => {
+                Stream::new(self, stored, 0)?.take(limit as u64)
+            }
             Self::Jpeg(..) | Self::Png(..) | Self::Chain(_) => Err(self.corrupt("it is decoded whole")),
         }
     }
 
     /// Returns whether [`Stream`] decodes it.
     pub fn is_stream(&self) -> bool {
-        matches!(self, Self::Zstd | Self::Deflate | Self::DeflateExact | Self::Zlib)
+        matches!(self, Self::Zstd | Self::Deflate | Self::DeflateExact | Self::Zlib | Self::ZlibExact)
     }
 
     /// Returns the most bytes that may be stored for `size` decoded ones. Encoders add at most 1 % to incompressible
@@ -309,7 +315,7 @@ impl Codec {
             Self::None => 0,
             Self::Chain(chain) => chain.working_memory(stored, size),
             Self::Zstd => CONTEXT.saturating_add(window),
-            Self::Lz4 | Self::Deflate | Self::DeflateExact | Self::Zlib => CONTEXT,
+            Self::Lz4 | Self::Deflate | Self::DeflateExact | Self::Zlib | Self::ZlibExact => CONTEXT,
             // Coefficients of three components for each pixel, and the pixels themselves.
             Self::Jpeg(width, height, channels) => {
                 CONTEXT + pixels(*width, *height).saturating_mul(8 + u64::from(*channels))

@@ -270,7 +270,7 @@ impl Block {
     pub fn is_checked(&self) -> bool {
         self.crc.is_some()
             || match &self.codec {
-                Codec::Zlib => true,
+                Codec::Zlib | Codec::ZlibExact => true,
                 Codec::Chain(chain) => chain.is_checked(),
                 _ => false,
             }

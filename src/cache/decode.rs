@@ -36,7 +36,7 @@ pub(super) fn working(block: &Block, window: u64) -> u64 {
 pub(super) fn stored(block: &Block) -> u64 {
     match block.codec {
         Codec::Zstd if goes_to_its_place(block) => 0,
-        Codec::None | Codec::Deflate | Codec::DeflateExact | Codec::Zlib => 0,
+        Codec::None | Codec::Deflate | Codec::DeflateExact | Codec::Zlib | Codec::ZlibExact => 0,
         // One byte more, with which some lz4 blocks are decoded.
         Codec::Zstd | Codec::Lz4 | Codec::Jpeg(..) | Codec::Png(..) | Codec::Chain(_) => {
             block.stored_size.saturating_add(1)
@@ -219,7 +219,7 @@ fn compare_either(
 
 /// Returns whether a block is a DEFLATE or zlib stream.
 fn is_inflated(block: &Block) -> bool {
-    matches!(block.codec, Codec::Deflate | Codec::DeflateExact | Codec::Zlib)
+    matches!(block.codec, Codec::Deflate | Codec::DeflateExact | Codec::Zlib | Codec::ZlibExact)
 }
 
 /// Returns the bytes of a DEFLATE or zlib block.

@@ -362,6 +362,7 @@ impl Cache {
             Codec::Png(width, height, channels) => [6, *width, *height, (*channels).into()],
             Codec::Chain(_) => [7, 0, 0, 0],
             Codec::DeflateExact => [8, 0, 0, 0],
+            Codec::ZlibExact => [9, 0, 0, 0],
         };
         let mut name = Vec::with_capacity(192);
         name.extend_from_slice(&[VERSION, in_pieces.into()]);

@@ -55,7 +55,7 @@ impl Cache {
     /// wait for all of it.
     pub fn in_pieces(&self, block: &Block) -> bool {
         // A zlib stream ends with a checksum of its own.
-        let is_checked = block.crc.is_some() || block.codec == Codec::Zlib;
+        let is_checked = block.crc.is_some() || matches!(block.codec, Codec::Zlib | Codec::ZlibExact);
         let strict = self.verify == Verify::Strict && is_checked;
         block.codec.is_stream() && block.size > limits::WHOLE_BLOCK && !strict
     }

@@ -22,9 +22,9 @@ pub(super) struct Inflater<R: Read> {
 }
 
 impl<R: Read> Inflater<R> {
-    /// Starts to inflate. `codec` must be `Deflate`, `DeflateExact` or `Zlib`.
+    /// Starts to inflate. `codec` must be one of DEFLATE or zlib.
     pub(super) fn new(codec: Codec, stored: R) -> Self {
-        let inflate = Decompress::new(codec == Codec::Zlib);
+        let inflate = Decompress::new(matches!(codec, Codec::Zlib | Codec::ZlibExact));
         Self { codec, stored, inflate, input: Vec::new(), from: 0, to: 0, ended: false }
     }
 
@@ -53,8 +53,8 @@ impl<R: Read> Inflater<R> {
         Ok(filled)
     }
 
-    /// Fails unless `got` equals `size`. Data after these bytes are an error for `DeflateExact` and are otherwise
-    /// ignored. If a zlib stream ends there, its checksum is compared.
+    /// Fails unless `got` equals `size`. Data after these bytes are an error for `DeflateExact` and `ZlibExact`, and
+    /// are otherwise ignored. If a zlib stream ends there, its checksum is compared.
     pub(super) fn finish(&mut self, got: u64, size: u64) -> Result<(), DecodeError> {
         if got < size {
             return Err(DecodeError::Size { got, size });
@@ -63,9 +63,11 @@ impl<R: Read> Inflater<R> {
             return Ok(());
         }
         match (self.fill(&mut [0; 1])?, &self.codec) {
-            (0, Codec::Zlib) if !self.ended => Err(self.codec.corrupt("it ends before its checksum")),
+            (0, Codec::Zlib | Codec::ZlibExact) if !self.ended => {
+                Err(self.codec.corrupt("it ends before its checksum"))
+            }
             (0, _) if !self.ended => Err(self.codec.corrupt("it ends early")),
-            (1.., Codec::DeflateExact) => Err(DecodeError::Size { got: size + 1, size }),
+            (1.., Codec::DeflateExact | Codec::ZlibExact) => Err(DecodeError::Size { got: size + 1, size }),
             _ => Ok(()),
         }
     }
@@ -103,6 +105,22 @@ mod tests {
             assert!(codec.decode(&stored[..stored.len() / 2], 200_000).is_err());
             assert!(codec.decode(&[0xff; 100], 100).is_err());
             assert!(matches!(codec.decode(&stored[..10], 1 << 40), Err(DecodeError::Impossible { .. })));
+        }
+    }
+
+    #[test]
+    fn exact_streams_end_with_the_block() {
+        let bytes: Vec<u8> = (0..1000u32).flat_map(u32::to_le_bytes).collect();
+        for (written, codec) in [(Codec::Deflate, Codec::DeflateExact), (Codec::Zlib, Codec::ZlibExact)] {
+            let stored = packed(&written, &bytes);
+            assert_eq!(codec.decode(&stored, 4000).unwrap(), bytes);
+            // One byte more is as wrong as many.
+            for size in [0, 1, 3999] {
+                assert!(matches!(codec.decode(&stored, size), Err(DecodeError::Size { .. })), "{size}");
+                let mut out = vec![0; size as usize];
+                assert!(codec.decode_into(&stored, &mut out).is_err(), "{size}");
+            }
+            assert!(codec.decode(&stored, 4001).is_err());
         }
     }
 

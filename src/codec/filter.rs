@@ -132,7 +132,7 @@ impl Filter {
     /// Returns the codec that does the same for a whole block.
     pub(super) fn codec(&self) -> Option<Codec> {
         match self {
-            Self::Zlib => Some(Codec::Zlib),
+            Self::Zlib => Some(Codec::ZlibExact),
             Self::Zstd => Some(Codec::Zstd),
             _ => None,
         }

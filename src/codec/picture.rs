@@ -24,6 +24,7 @@ pub(super) fn decode(codec: &Codec, stored: &[u8], size: u64) -> Result<Vec<u8>,
         | Codec::Deflate
         | Codec::DeflateExact
         | Codec::Zlib
+        | Codec::ZlibExact
         | Codec::Chain(_) => {
             return Err(codec.corrupt("no picture"));
         }

@@ -177,7 +177,7 @@ impl<R: Read> Stream<R> {
     pub fn new(codec: &Codec, stored: R, window: u64) -> Result<Self, DecodeError> {
         match codec {
             Codec::Zstd => Ok(Self(Decoder::Zstd(Frames::new(stored, window)?))),
-            Codec::Deflate | Codec::DeflateExact | Codec::Zlib => {
+            Codec::Deflate | Codec::DeflateExact | Codec::Zlib | Codec::ZlibExact => {
                 Ok(Self(Decoder::Inflate(Inflater::new(codec.clone(), stored))))
             }
             _ => Err(codec.corrupt("it is decoded whole")),

@@ -261,7 +261,8 @@ impl Grid {
             Chunk::Elsewhere(source, block) => (reader.with_source(source), block),
         };
         if block.size != self.chunk_size || block.codec == Codec::None && block.stored_size != block.size {
-            let reason = format!("a chunk of {} bytes, where {} are needed", block.size, self.chunk_size);
+            let size = if block.codec == Codec::None { block.stored_size } else { block.size };
+            let reason = format!("a chunk of {size} bytes, where {} are needed", self.chunk_size);
             return Err(fault(&block, Arc::new(BlockError::Refused(reason))));
         }
         Ok(Some((reader, block)))

@@ -204,6 +204,6 @@ fn the_memory_of_each_step_is_counted() {
     assert_eq!(chain(&[Filter::Lzf]).working_memory(1000, size), 0);
     assert!(Chain::of(vec![Filter::Shuffle(4); 33]).is_none());
     assert_eq!(Chain::of([]), Some(Codec::None));
-    assert_eq!(Chain::of([Filter::Zlib]), Some(Codec::Zlib));
+    assert_eq!(Chain::of([Filter::Zlib]), Some(Codec::ZlibExact));
     assert_eq!(Chain::of([Filter::Shuffle(4), Filter::Zlib]).unwrap().name(), "shuffle+zlib");
 }

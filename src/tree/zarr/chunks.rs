@@ -157,7 +157,12 @@ impl Stored {
     }
 
     fn refused(&self, reason: impl fmt::Display) -> Fault {
-        store::fault(BlockError::Refused(reason.to_string()), &self.path)
+        store::fault(BlockError::Refused(reason.to_string()), self.name())
+    }
+
+    /// Returns the name of the array in messages.
+    pub(super) fn name(&self) -> &str {
+        if self.path.is_empty() { super::ROOT_ARRAY } else { &self.path }
     }
 
     /// Returns the key of a stored chunk, which may be a shard.

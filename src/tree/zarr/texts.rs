@@ -61,7 +61,7 @@ impl Texts {
         let bytes = describe::kept_as(reader, key, |memory| {
             let block = stored.raw_block(&place, 0)?;
             let fault = |reason: String| {
-                let error = Arc::new(BlockError::Refused(format!("{}: chunk {at:?}: {reason}", stored.path)));
+                let error = Arc::new(BlockError::Refused(format!("{}: chunk {at:?}: {reason}", stored.name())));
                 Fault { block: None, offset: block.offset, error }
             };
             memory.reserve(block.stored_size)?;
