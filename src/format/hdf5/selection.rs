@@ -90,7 +90,7 @@ impl Axis {
     pub fn end(&self) -> u64 {
         match self {
             _ if self.is_empty() => 0,
-            Self::Steps { places, .. } => self.place(places - 1).map_or(u64::MAX, |(last, _)| last + 1),
+            Self::Steps { places, .. } => self.place(places - 1).map_or(u64::MAX, |(last, _)| last.saturating_add(1)),
             Self::Runs(runs) => runs.last().map_or(0, |(start, length, _)| start + length),
         }
     }
