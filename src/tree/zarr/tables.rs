@@ -51,7 +51,7 @@ pub(super) fn index_of_frame(attributes: &Json) -> Option<&str> {
 pub(super) fn is_table(item: &ArrayNode) -> bool {
     let fixed = item.fixed().filter(|_| item.reason().is_none() && item.shape().len() == 1);
     let Some(ElementType::Record(record)) = fixed.map(|fixed| &fixed.element) else { return false };
-    record.fields().iter().any(|field| crate::tree::tables::is_column(field))
+    record.fields().iter().any(crate::tree::tables::is_column)
 }
 
 /// Compares paths as groups and arrays are ordered: by their parts.
