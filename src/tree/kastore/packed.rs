@@ -559,8 +559,11 @@ mod tests {
 
     const ROW: [u8; 24] = [1, 0, 0, 7, 2, 1, 2, 1, 0, 2, 0, 3, 0, 4, 0, 9, 2, 5, 6, 8, 0, 7, 3, 1];
 
+    /// The name of a field, and its values.
+    type Named = (String, Vec<Vec<u8>>);
+
     /// Returns the values of all fields with their names.
-    fn values(layout: &Layout, row: &[u8]) -> Result<Vec<(String, Vec<Vec<u8>>)>, Short> {
+    fn values(layout: &Layout, row: &[u8]) -> Result<Vec<Named>, Short> {
         let values = layout.fields.iter().enumerate().map(|(number, field)| {
             let mut found = Vec::new();
             layout.values(row, number, &mut |value| found.push(value.to_vec()))?;
@@ -575,7 +578,7 @@ mod tests {
         // 'l': [[1, 2], [3, 4]], 'r': [{'j': 9, 'k': [5, 6]}, {'j': 8, 'k': []}]}. The third element of `r` is cut off.
         let layout = Layout::of(SCHEMA).unwrap();
         let of = |name: &str, values: &[&[u8]]| (name.to_owned(), values.iter().map(|value| value.to_vec()).collect());
-        let expected: Vec<(String, Vec<Vec<u8>>)> = vec![
+        let expected: Vec<Named> = vec![
             of("z.x", &[&[1]]),
             of("z.y", &[&[0, 0]]),
             of("a", &[&[7]]),
