@@ -272,8 +272,10 @@ impl Hdf5 {
 
     /// Returns a table that is added.
     pub(super) fn profile_table(&self, context: &ReadContext, number: u64) -> Result<Option<Arc<Parquet>>, Fault> {
-        let profile = usize::try_from(number).ok().and_then(|number| self.profiles(context).ok()?.get(number).copied());
-        let Some(profile) = profile else { return Ok(None) };
+        let profiles = self.profiles(context)?;
+        let Some(profile) = usize::try_from(number).ok().and_then(|number| profiles.get(number).copied()) else {
+            return Ok(None);
+        };
         let made = laid_out(context, NUMBERS + number, |memory| {
             let columns = self.profile_columns(context, profile, memory)?;
             columns.table(context, NUMBERS + number, HDF5.name, memory)
