@@ -122,7 +122,8 @@ def in_own_namespace(script, *args, **kw):
 
     Mounts of other tests are detached there: `status` would list them, and a copy of a mount keeps its daemon running.
     """
-    detached = "umount --all --lazy --types fuse.shardfs\n"
+    # A second time if one went by itself meanwhile: its folder was removed.
+    detached = "umount --all --lazy --types fuse.shardfs || umount --all --lazy --types fuse.shardfs\n"
     return subprocess.run(["unshare", "--mount", "--propagation", "private", "bash", "-ec", detached + script, *args],
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT, **kw)
 
