@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support import BIN, FIXTURES, daemon_of, mounted_by, run, wait_for, walk_files
+from support import BIN, FIXTURES, daemon_of, mounted_by, run, states_of, wait_for, walk_files
 from support.mounts import mount_point, unmount
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -107,8 +107,7 @@ def test_a_stopped_process_goes_on(tmp_path):
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
             for _ in range(5):
                 os.kill(daemon, signal.SIGSTOP)
-                wait_for(lambda: {Path(task / "stat").read_text().rsplit(")", 1)[1].split()[0]
-                                  for task in Path(f"/proc/{daemon}/task").iterdir()} == {"T"}, 60)
+                wait_for(lambda: states_of(daemon) == {"T"}, 60)
                 time.sleep(0.3)
                 os.kill(daemon, signal.SIGCONT)
                 time.sleep(0.1)

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from support import (
-    BIN, FIXTURES, daemon_of, mounted, mounted_by, peak_memory, read_checked, run, statistics_of, unmount, wait_for,
-    walk_files,
+    BIN, FIXTURES, daemon_of, mounted, mounted_by, peak_memory, read_checked, run, states_of, statistics_of, unmount,
+    wait_for, walk_files,
 )
 from support.writers import idv as idv_writer, write_shard
 
@@ -538,8 +538,7 @@ def test_a_server_that_does_not_answer(writers, tmp_path):
         works["list"] = lambda: os.listdir(mnt / "far")
         waiting = [threading.Thread(target=keep, args=one, daemon=True) for one in works.items()]
         os.kill(server, signal.SIGSTOP)
-        tasks = Path(f"/proc/{server}/task")
-        wait_for(lambda: all((task / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T" for task in tasks.iterdir()))
+        wait_for(lambda: states_of(server) == {"T"})
         try:
             for thread in waiting:
                 thread.start()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support import FIXTURES, assert_one_line_error, run, wait_for
+from support import FIXTURES, assert_one_line_error, run, states_of, wait_for
 from test_faults import as_nobody, daemon_of, device_for_all, is_gone, program, public  # noqa: F401 - fixtures
 
 JOINT = "ep_001.wshard/signal/joint_pos.npy"
@@ -66,8 +66,7 @@ def mount_tmpfs(place):
 def stopped(pid):
     """A process that is there and does nothing."""
     os.kill(pid, signal.SIGSTOP)
-    tasks = Path(f"/proc/{pid}/task")
-    wait_for(lambda: all((t / "stat").read_text().rsplit(")", 1)[1].split()[0] in "TtZX" for t in tasks.iterdir()))
+    wait_for(lambda: states_of(pid) <= set("TtZX"))
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support import FIXTURES, mounted, run, seen_within, wait_for
+from support import FIXTURES, mounted, run, seen_within, threads_of, wait_for
 from test_faults import as_nobody, daemon_of, device_for_all, is_gone, program, public  # noqa: F401 - fixtures
 from test_lifecycle import PATIENCE, detach, kinds_at, places, stopped  # noqa: F401 - a fixture
 
@@ -107,9 +107,8 @@ def test_500_stuck_requests_leave_the_mount_usable(far):
     with stopped(server):
         forget_names()
         waiting = [ask(mnt / f"far/file{i}") for i in range(MANY)]
-        tasks = Path("/proc/self/task")
-        asked = lambda: sum((t / "wchan").read_text().startswith(("request_wait", "d_alloc_par", "rwsem", "fuse", "__fuse")) for t in tasks.iterdir())  # noqa: E731
-        seen_within(5, lambda: asked() > 100)
+        asked = ("request_wait", "d_alloc_par", "rwsem", "fuse", "__fuse")
+        seen_within(5, lambda: sum(place.startswith(asked) for place in threads_of("self", "wchan").values()) > 100)
         for _ in range(3):
             stats = json.loads(in_time((mnt / ".shardfs/stats.json").read_text))
             assert stats["requests"]["lookup"] > 0
@@ -283,8 +282,7 @@ def test_a_notifier_that_does_not_answer_is_noticed(places, tmp_path):  # noqa: 
     (source / "note.txt").write_text("before")
     with mounted(source, mnt=mnt):
         assert (mnt / "note.txt").read_text() == "before"
-        tasks = Path(f"/proc/{daemon_of(mnt)}/task").iterdir()
-        thread, = [int(task.name) for task in tasks if (task / "comm").read_text() == "notify\n"]
+        thread, = [thread for thread, name in threads_of(daemon_of(mnt), "comm").items() if name == "notify\n"]
         ptrace(seize, thread)
         try:
             ptrace(interrupt, thread)
@@ -332,8 +330,7 @@ def test_no_thread_can_be_started(device_for_all, public, program, writers):  # 
         daemon = daemon_of(mnt)
 
         def threads():
-            tasks = Path(f"/proc/{daemon}/task").iterdir()
-            return sorted((task / "comm").read_text().strip() for task in tasks)
+            return sorted(name.strip() for name in threads_of(daemon, "comm").values())
 
         # No more from here on; those of the pool end by themselves when they have no work.
         assert as_nobody(f"prlimit --pid {daemon} --nproc=1:1").returncode == 0

@@ -165,6 +165,21 @@ def daemon_of(mnt):
     return found[0]
 
 
+def threads_of(pid, what):
+    """What a file of /proc ("comm", "stat") says of each thread of a process, by the thread's id; those that end meanwhile
+    are left out."""
+    said = {}
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            said[int(thread.name)] = (thread / what).read_text()
+    return said
+
+
+def states_of(pid):
+    """The states of a process's threads: "S" sleeps, "T" is stopped, "Z" has ended."""
+    return {said.rsplit(")", 1)[1].split()[0] for said in threads_of(pid, "stat").values()}
+
+
 def status_of(pid):
     """The sizes in /proc/PID/status, in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
