@@ -4,6 +4,7 @@ mod leased;
 mod mapped;
 
 use std::{
+    any::Any,
     io,
     ops::Range,
     sync::{
@@ -332,6 +333,12 @@ pub trait Memory {
     /// # Errors
     /// `ENOMEM` for more than is possible.
     fn reserve(&self, bytes: u64) -> Result<(), SourceError>;
+
+    /// Keeps what was parsed to see what a file is, for the opening that usually follows. It takes no more than what was
+    /// reserved. By default it is dropped.
+    fn keep_parsed(&self, parsed: Box<dyn Any + Send>) {
+        drop(parsed);
+    }
 }
 
 /// Memory without a budget, for looking into one file at a time.

@@ -55,7 +55,7 @@ pub use formats::{
     format_of_name, is_container_name, no_others, no_part, should_be_container,
 };
 pub use item_info::ItemInfo;
-pub use memory::WorkingMemory;
+pub use memory::{Probed, WorkingMemory};
 pub(crate) use memory::{no_memory, refused};
 pub use overview::Overview;
 pub use siblings::{Beside, NotThere, OpenPart, Reach, Siblings};

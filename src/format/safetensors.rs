@@ -218,14 +218,14 @@ fn begins_as_header(header: &[u8]) -> bool {
     rest.first().is_none_or(|first| matches!(first, b'{' | b'n'))
 }
 
-/// Fails unless a file of this name is a safetensors file or the index of several.
+/// Returns the tensors of a file; `None` if it is the index of several. Fails if a file of this name is neither.
 ///
 /// # Errors
 /// As [`parse_within`] and [`parse_index`].
-pub fn probe(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
+pub fn probe(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<Option<Safetensors>, FormatError> {
     match has_suffix(name, INDEX_SUFFIX) && is_index(source)? {
-        true => parse_index(source, memory).map(drop),
-        false => parse_within(source, memory).map(drop),
+        true => parse_index(source, memory).map(|_| None),
+        false => parse_within(source, memory).map(Some),
     }
 }
 

@@ -1,10 +1,10 @@
 //! The container formats: one descriptor each, in one table.
 
-use std::{ffi::OsStr, fmt, sync::Arc};
+use std::{any::Any, ffi::OsStr, fmt, sync::Arc};
 
 use super::{
     Beside, Container, Siblings, gguf, hdf5, idv, kastore, kdb, lerobot, mcap,
-    memory::{WorkingMemory, no_memory, refused},
+    memory::{Probed, WorkingMemory, no_memory, refused},
     netcdf, npz, pt, rlds, rosbag, safetensors, wshard, zarr,
 };
 use crate::{
@@ -52,7 +52,8 @@ pub struct Format {
     /// Returns whether a file may be of this format, by its front. Reads nothing.
     pub recognise: fn(&Front<'_>) -> Recognition,
     /// Looks closer at a recognised file, and fails if it must be refused. It reads only what identifies the file, such
-    /// as a header or an index. The name is the file's; memory in proportion to its content is asked for.
+    /// as a header or an index. The name is the file's; memory in proportion to its content is asked for. A format that
+    /// parses all that [`Self::open`] needs keeps it ([`Memory::keep_parsed`]).
     pub probe: Probe,
     /// Parses a container and makes its tree.
     pub open: fn(&ReadContext, Option<Arc<dyn Siblings>>, &WorkingMemory<'_>) -> OpenResult,
@@ -126,8 +127,11 @@ pub static KAST: Format = Format {
     markers: &[],
     is_default: true,
     recognise: format::kast::recognise,
-    probe: |source, _, memory| format::kast::parse_within(source, memory).map(drop),
-    open: |reader, _, memory| Ok(Arc::new(kastore::open_kast(format::kast::parse_within(&*reader.source, memory)?))),
+    probe: |source, _, memory| keep(memory, format::kast::parse_within(source, memory)?),
+    open: |reader, _, memory| {
+        let parsed = memory.parsed(|memory| format::kast::parse_within(&*reader.source, memory))?;
+        Ok(Arc::new(kastore::open_kast(parsed)))
+    },
     others: no_others,
     check_others: None,
     check_part: no_part,
@@ -180,7 +184,10 @@ pub static SAFETENSORS: Format = Format {
     markers: &[],
     is_default: true,
     recognise: format::safetensors::recognise,
-    probe: format::safetensors::probe,
+    probe: |source, name, memory| match format::safetensors::probe(source, name, memory)? {
+        Some(parsed) => keep(memory, parsed),
+        None => Ok(()),
+    },
     open: |reader, siblings, memory| {
         let source = &*reader.source;
         if format::safetensors::is_index(source)? {
@@ -189,7 +196,8 @@ pub static SAFETENSORS: Format = Format {
             memory.hold();
             return Ok(Arc::new(safetensors::open_joined(index, siblings, memory)?));
         }
-        Ok(Arc::new(safetensors::open(format::safetensors::parse_within(source, memory)?, memory)?))
+        let parsed = memory.parsed(|memory| format::safetensors::parse_within(source, memory))?;
+        Ok(Arc::new(safetensors::open(parsed, memory)?))
     },
     others: format::safetensors::shard_files,
     check_others: Some(safetensors::check_shards),
@@ -207,8 +215,11 @@ pub static NPZ: Format = Format {
     markers: &[],
     is_default: true,
     recognise: format::npz::recognise,
-    probe: |source, _, memory| format::npz::parse_within(source, memory).map(drop),
-    open: |reader, _, memory| Ok(Arc::new(npz::open(format::npz::parse_within(&*reader.source, memory)?, memory)?)),
+    probe: |source, _, memory| keep(memory, format::npz::parse_within(source, memory)?),
+    open: |reader, _, memory| {
+        let parsed = memory.parsed(|memory| format::npz::parse_within(&*reader.source, memory))?;
+        Ok(Arc::new(npz::open(parsed, memory)?))
+    },
     others: no_others,
     check_others: None,
     check_part: no_part,
@@ -225,8 +236,11 @@ pub static PT: Format = Format {
     markers: &[],
     is_default: true,
     recognise: format::pt::recognise,
-    probe: |source, _, memory| format::pt::parse_within(source, memory).map(drop),
-    open: |reader, _, memory| Ok(Arc::new(pt::open(format::pt::parse_within(&*reader.source, memory)?, memory)?)),
+    probe: |source, _, memory| keep(memory, format::pt::parse_within(source, memory)?),
+    open: |reader, _, memory| {
+        let parsed = memory.parsed(|memory| format::pt::parse_within(&*reader.source, memory))?;
+        Ok(Arc::new(pt::open(parsed, memory)?))
+    },
     others: no_others,
     check_others: None,
     check_part: no_part,
@@ -243,8 +257,11 @@ pub static GGUF: Format = Format {
     markers: &[],
     is_default: true,
     recognise: format::gguf::recognise,
-    probe: |source, _, memory| format::gguf::parse_within(source, memory).map(drop),
-    open: |reader, _, memory| Ok(Arc::new(gguf::open(format::gguf::parse_within(&*reader.source, memory)?))),
+    probe: |source, _, memory| keep(memory, format::gguf::parse_within(source, memory)?),
+    open: |reader, _, memory| {
+        let parsed = memory.parsed(|memory| format::gguf::parse_within(&*reader.source, memory))?;
+        Ok(Arc::new(gguf::open(parsed)))
+    },
     others: no_others,
     check_others: None,
     check_part: no_part,
@@ -261,9 +278,10 @@ pub static NETCDF: Format = Format {
     markers: &[],
     is_default: true,
     recognise: format::netcdf::recognise,
-    probe: |source, _, memory| format::netcdf::parse_within(source, memory).map(drop),
+    probe: |source, _, memory| keep(memory, format::netcdf::parse_within(source, memory)?),
     open: |reader, _, memory| {
-        Ok(Arc::new(netcdf::open(format::netcdf::parse_within(&*reader.source, memory)?, reader)))
+        let parsed = memory.parsed(|memory| format::netcdf::parse_within(&*reader.source, memory))?;
+        Ok(Arc::new(netcdf::open(parsed, reader)))
     },
     others: no_others,
     check_others: None,
@@ -303,9 +321,9 @@ pub static LEROBOT: Format = Format {
     markers: &[format::lerobot::MARKER],
     is_default: true,
     recognise: format::lerobot::recognise,
-    probe: |source, _, memory| format::lerobot::parse(source, memory).map(drop),
+    probe: |source, _, memory| keep(memory, format::lerobot::parse(source, memory)?),
     open: |reader, siblings, memory| {
-        let info = format::lerobot::parse(&*reader.source, memory)?;
+        let info = memory.parsed(|memory| format::lerobot::parse(&*reader.source, memory))?;
         Ok(lerobot::open(info, reader, siblings, memory).map_err(failed)?)
     },
     others: no_others,
@@ -451,6 +469,13 @@ pub static TFRECORD: Format = Format {
     fixtures: &["pictures.tfrecord"],
 };
 
+/// Keeps what a probe parsed for the opening that follows.
+#[expect(clippy::unnecessary_wraps, reason = "the result of a probe")]
+fn keep<T: Any + Send>(memory: &dyn Memory, parsed: T) -> Result<(), FormatError> {
+    memory.keep_parsed(Box::new(parsed));
+    Ok(())
+}
+
 /// Returns no files: the [`Format::others`] of a format whose containers are single files.
 ///
 /// # Errors
@@ -535,20 +560,22 @@ impl Format {
     /// # Errors
     /// [`FormatError`] if the file must be refused after all, or cannot be read.
     pub fn open(&self, reader: &ReadContext, siblings: Option<Arc<dyn Siblings>>) -> OpenResult {
-        self.open_within(reader, siblings).map(|(tree, _)| tree)
+        self.open_within(reader, None, siblings).map(|(tree, _)| tree)
     }
 
-    /// Like [`Self::open`], and also returns the reservation of the open container in the cache's budget.
+    /// Like [`Self::open`], with what the probe of the same state parsed. Also returns the reservation of the open
+    /// container in the cache's budget.
     ///
     /// # Errors
     /// As [`Self::open`].
     pub fn open_within(
         &self,
         reader: &ReadContext,
+        mut probed: Option<Probed>,
         siblings: Option<Arc<dyn Siblings>>,
     ) -> Result<(Arc<dyn Container>, Reservation), FormatError> {
         reader.cache.in_steps(refused, || {
-            let memory = WorkingMemory::of_reader(reader);
+            let memory = WorkingMemory::of_reader(reader).after(probed.take());
             let tree = (self.open)(reader, siblings.clone(), &memory)?;
             let room = memory.keep(tree.memory_usage() as u64)?;
             Ok((tree, room))
@@ -636,9 +663,14 @@ mod tests {
         collections::BTreeSet,
         fs,
         path::{Path, PathBuf},
+        sync::atomic::{AtomicU64, Ordering::Relaxed},
     };
 
     use super::*;
+    use crate::{
+        cache::{Cache, Verify},
+        source::Wait,
+    };
 
     #[test]
     fn every_example_is_of_its_format_and_has_its_suffix() {
@@ -700,6 +732,58 @@ mod tests {
             let found = detect(&in_files(), &bytes, name).unwrap();
             let found = if let Detected::Container(found) = found { Some(found) } else { None };
             assert_eq!(found, claimed.first().copied(), "{}", path.display());
+        }
+    }
+
+    /// Counts the bytes that are read of a file.
+    struct Counting(Vec<u8>, AtomicU64);
+
+    impl Source for Counting {
+        fn len(&self) -> u64 {
+            Source::len(&self.0)
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+            self.1.fetch_add(buf.len() as u64, Relaxed);
+            self.0.read_at(offset, buf, wait)
+        }
+    }
+
+    #[test]
+    fn what_a_probe_parsed_is_not_parsed_again() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+        for format in [&SAFETENSORS, &NPZ, &PT, &GGUF, &NETCDF, &KAST] {
+            let name = format.fixtures[0];
+            let source = Arc::new(Counting(fs::read(folder.join(name)).unwrap(), AtomicU64::new(0)));
+            let cache = Cache::new(64 << 20, Verify::Lazy);
+            let reader = ReadContext::new(source.clone(), cache.clone(), 1);
+            let probed = || {
+                let memory = WorkingMemory::new(&cache);
+                detect_within(&[format], &*source, name.as_bytes(), &memory).unwrap();
+                memory.into_probed()
+            };
+            let read = |probed| {
+                source.1.store(0, Relaxed);
+                let (tree, room) = format.open_within(&reader, probed, None).unwrap();
+                let description = tree.description(&reader).unwrap().to_vec();
+                assert!(room.bytes() >= tree.memory_usage() as u64, "{name}");
+                drop((tree, room));
+                cache.forget(1);
+                (source.1.load(Relaxed), description)
+            };
+            let kept = probed();
+            assert!(kept.is_some(), "{name}");
+            let (before, expected) = read(None);
+            let (bytes, description) = read(kept);
+            // The first bytes may tell the kind of file.
+            assert!(bytes <= 8 && before > 8, "{name}: {bytes}, without it {before}");
+            assert_eq!(description, expected, "{name}");
+            // It counts until it is dropped.
+            assert_eq!(cache.usage().1, 0, "{name}");
+            let kept = probed();
+            assert!(cache.usage().1 > 0, "{name}");
+            drop(kept);
+            assert_eq!(cache.usage().1, 0, "{name}");
         }
     }
 

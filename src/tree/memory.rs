@@ -2,8 +2,9 @@
 //! piece, because the total is not known in advance.
 
 use std::{
+    any::Any,
     cell::{Cell, RefCell},
-    io,
+    fmt, io,
     sync::Arc,
 };
 
@@ -18,6 +19,19 @@ use crate::{
 /// Least bytes that are reserved at once.
 const STEP: u64 = 64 << 10;
 
+/// What was parsed to see what a file is, with the memory that opening it takes. Opening the same state then need not
+/// parse it again.
+pub struct Probed {
+    parsed: Box<dyn Any + Send>,
+    room: Reservation,
+}
+
+impl fmt::Debug for Probed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Probed").field("room", &self.room).finish_non_exhaustive()
+    }
+}
+
 /// Memory reserved for one piece of work, and released when it ends.
 pub struct WorkingMemory<'a> {
     cache: &'a Cache,
@@ -31,6 +45,8 @@ pub struct WorkingMemory<'a> {
     held: RefCell<Held>,
     /// Whether it waits for others to release memory.
     may_wait: bool,
+    /// What a probe parsed, until it is used.
+    parsed: RefCell<Option<Box<dyn Any + Send>>>,
 }
 
 impl<'a> WorkingMemory<'a> {
@@ -38,7 +54,12 @@ impl<'a> WorkingMemory<'a> {
     pub fn new(cache: &'a Cache) -> Self {
         let (reserved, spare) = (RefCell::default(), Cell::new(0));
         let alone = RefCell::new(Some(Alone::default()));
-        Self { cache, reserved, spare, alone, held: RefCell::default(), may_wait: true }
+        Self { cache, reserved, spare, alone, held: RefCell::default(), may_wait: true, parsed: RefCell::default() }
+    }
+
+    /// Does the same as [`Self::new`] for a caller that does not wait: missing memory is `WouldBlock`.
+    pub fn at_once(cache: &'a Cache) -> Self {
+        Self { may_wait: false, ..Self::new(cache) }
     }
 
     /// Does the same as [`Self::new`] for a reader. If the reader does not wait, missing memory is `WouldBlock`.
@@ -68,6 +89,39 @@ impl<'a> WorkingMemory<'a> {
         match self.may_wait {
             true => self.cache.reserve_more(bytes, holding).map_err(no_memory),
             false => self.cache.try_reserve(bytes).ok_or_else(|| io::Error::from(io::ErrorKind::WouldBlock).into()),
+        }
+    }
+
+    /// Returns what a probe parsed within this memory, with what was reserved for it.
+    pub fn into_probed(self) -> Option<Probed> {
+        let parsed = self.parsed.take()?;
+        self.alone.take();
+        let mut room = self.reserved.take().unwrap_or_else(|| self.cache.hold(0));
+        room.shrink_to(room.bytes() - self.spare.get());
+        room.hold();
+        Some(Probed { parsed, room })
+    }
+
+    /// Goes on with what a probe parsed. Its memory is held.
+    #[must_use]
+    pub(super) fn after(self, probed: Option<Probed>) -> Self {
+        if let Some(Probed { parsed, room }) = probed {
+            self.hold();
+            self.held.borrow_mut().add(room.bytes());
+            *self.reserved.borrow_mut() = Some(room);
+            *self.parsed.borrow_mut() = Some(parsed);
+        }
+        self
+    }
+
+    /// Returns what a probe parsed, or else what `parse` does.
+    ///
+    /// # Errors
+    /// Those of `parse`.
+    pub(super) fn parsed<T: 'static, E>(&self, parse: impl FnOnce(&dyn Memory) -> Result<T, E>) -> Result<T, E> {
+        match self.parsed.take().and_then(|parsed| parsed.downcast().ok()) {
+            Some(parsed) => Ok(*parsed),
+            None => parse(self),
         }
     }
 
@@ -122,6 +176,10 @@ impl Memory for WorkingMemory<'_> {
         }
         self.spare.set(self.spare.get() + wanted - bytes);
         Ok(())
+    }
+
+    fn keep_parsed(&self, parsed: Box<dyn Any + Send>) {
+        *self.parsed.borrow_mut() = Some(parsed);
     }
 }
 

@@ -124,6 +124,44 @@ fn a_small_container_in_memory_is_opened_without_waiting() {
 }
 
 #[test]
+fn what_was_parsed_of_a_file_serves_its_opening_and_no_other_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let model = |name: &str| {
+        let json = format!(r#"{{"{name}":{{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}}}"#);
+        [&(json.len() as u64).to_le_bytes()[..], json.as_bytes(), b"12"].concat()
+    };
+    let settle = || std::thread::sleep(Duration::from_millis(limits::SETTLED_MILLIS + 50));
+    std::fs::write(&path, model("a")).unwrap();
+    settle();
+    let vfs = Vfs::open(folder.path(), Options::default()).unwrap();
+    let look_up = || vfs.lookup(ROOT, OsStr::new("model.safetensors")).unwrap().unwrap().ino;
+    let used = || vfs.cache().usage().1;
+    let before = used();
+    let first = look_up();
+    assert!(used() > before, "what was parsed is kept");
+    assert_eq!(names(&vfs, first), ["a.npy", "container.json"]);
+    // A file in another state is parsed again.
+    std::fs::write(&path, model("b")).unwrap();
+    settle();
+    let second = look_up();
+    std::fs::write(&path, model("c")).unwrap();
+    let third = look_up();
+    assert!(vfs.read_dir(second, 2, false, &mut |_| ControlFlow::Continue(())).is_err());
+    assert_eq!(names(&vfs, third), ["c.npy", "container.json"]);
+    // It gives way to what needs its memory, and goes after a while.
+    for give_up in [|vfs: &Vfs| drop(vfs.cache().reserve(vfs.cache().usage().0)), |vfs: &Vfs| vfs.sweep()] {
+        std::fs::write(&path, model("d")).unwrap();
+        settle();
+        let last = look_up();
+        let kept = used();
+        give_up(&vfs);
+        assert!(used() < kept);
+        assert_eq!(names(&vfs, last).len(), 2);
+    }
+}
+
+#[test]
 fn names_of_source_that_the_kernel_knows_are_told_without_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

@@ -18,11 +18,11 @@ use crate::{
     cache::{Cache, Key},
     parallel,
     source::Wait,
-    store::{File, FilePath, Folder, Kind, Names, Stat, Store, Version, unveiled},
+    store::{FilePath, Folder, Kind, Names, Stat, Store, Version, unveiled},
     tree::Formats,
     vfs::{
         Error, FileKind, Node,
-        open::detection::{Detection, Entered, TRIES, Verdict},
+        open::detection::{Detection, Entered, LookedInto, TRIES, Verdict},
         report::problems::Problems,
     },
 };
@@ -114,14 +114,15 @@ impl SourceTree {
         found.map_or(Ok(None), |stat| self.entry(folder, name, stat, wait))
     }
 
-    /// Returns the opened file of a container, if it was the last to be looked into and is in this state.
-    pub(in crate::vfs) fn looked_into(&self, version: Version) -> Option<Arc<dyn File>> {
-        self.detection.looked_into.lock().take_if(|file| file.version() == version)
+    /// Returns what is left of the look into a container, if it was the last one and is in this state. After a look that
+    /// waited there is nothing for a caller that does not, because opening takes as long.
+    pub(in crate::vfs) fn looked_into(&self, version: Version, wait: Wait) -> Option<LookedInto> {
+        self.detection.take_last(version, wait)
     }
 
-    /// Closes the last file that was looked into.
+    /// Gives up what is left of the last look into a file.
     pub(in crate::vfs) fn sweep(&self) {
-        *self.detection.looked_into.lock() = None;
+        self.detection.forget_last();
     }
 
     /// Does the same as [`Self::find`] for a whole path.

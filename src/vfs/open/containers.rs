@@ -12,7 +12,7 @@ use std::{
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::opened::Opened;
+use super::{detection::LookedInto, opened::Opened};
 use crate::{
     cache::{Cache, Reservation, nonzero, trim_heap},
     limits,
@@ -195,8 +195,8 @@ impl Containers {
     }
 
     /// Returns the container, and opens it if necessary: on one thread, for which others wait. `siblings` finds the
-    /// files that it shows. A caller who waits for nothing has it opened on the spot, if its file can be opened and read
-    /// as far as necessary without waiting for a disk or for others; `looked_into` returns the file if it is still open.
+    /// files that it shows, and `looked_into` what is left of the look into it. A caller who waits for nothing has it opened
+    /// on the spot, if its file can be opened and read as far as necessary without waiting for a disk or for others.
     ///
     /// # Errors
     /// [`Error`] if the file is gone, has changed, or cannot be parsed, or if the caller would have to wait.
@@ -204,7 +204,7 @@ impl Containers {
         &self,
         id: &Arc<ContainerId>,
         wait: Wait,
-        looked_into: impl FnOnce() -> Option<Arc<dyn File>>,
+        looked_into: impl FnOnce() -> Option<LookedInto>,
         siblings: impl FnOnce() -> Option<Arc<dyn tree::Siblings>>,
     ) -> Result<Arc<Opened>, Error> {
         if let Some(opened) = self.get(id)? {
@@ -224,7 +224,7 @@ impl Containers {
         let wants = || wanted::check().map_err(|error| Error::os(&error, "open", id.shown()));
         opening.get_or_try_init_while(wants, || {
             let _ending = Ending(self, id);
-            match self.open_now(id, siblings()) {
+            match self.open_now(id, looked_into(), siblings()) {
                 // The reader of this thread was killed; those of others were not.
                 Err(error) if error.errno() == libc::EINTR => Err(error),
                 done => Ok(done),
@@ -235,7 +235,7 @@ impl Containers {
     fn open_at_once(
         &self,
         id: &Arc<ContainerId>,
-        looked_into: impl FnOnce() -> Option<Arc<dyn File>>,
+        looked_into: impl FnOnce() -> Option<LookedInto>,
         siblings: impl FnOnce() -> Option<Arc<dyn tree::Siblings>>,
     ) -> Option<Arc<Opened>> {
         let version = id.stat.version;
@@ -244,12 +244,13 @@ impl Containers {
             return None;
         }
         let watch = self.store.watch(id.path.folder(), Wait::Never);
-        let file = looked_into().or_else(|| self.store.open(&id.shown(), Wait::Never).ok());
+        let (file, probed) = looked_into().map_or((None, None), |last| (last.file, last.probed));
+        let file = file.or_else(|| self.store.open(&id.shown(), Wait::Never).ok());
         let file = file.filter(|file| file.version() == version)?;
         let reader = self.reader(id, &file);
         // The open that waits finds errors again and reports them.
         let (quick, source) = reader.for_quick_open();
-        let opened = id.format.open_within(&quick, None).ok();
+        let opened = id.format.open_within(&quick, probed, None).ok();
         // A manifest's tree is made with its chunks. Bytes that were refused may have been taken for damage.
         if source.has_refused() {
             self.cache.forget(reader.container);
@@ -279,7 +280,12 @@ impl Containers {
         }
     }
 
-    fn open_now(&self, id: &Arc<ContainerId>, siblings: Option<Arc<dyn tree::Siblings>>) -> Result<Arc<Opened>, Error> {
+    fn open_now(
+        &self,
+        id: &Arc<ContainerId>,
+        looked_into: Option<LookedInto>,
+        siblings: Option<Arc<dyn tree::Siblings>>,
+    ) -> Result<Arc<Opened>, Error> {
         let stale = || Error::stale(id.shown());
         // Before the file is looked at, so that no change is missed. The target of a followed link is in another
         // folder, and the chunks of a manifest may be.
@@ -300,8 +306,9 @@ impl Containers {
             reader = reader.with_source(Arc::new(source));
         }
         reader.source.check_unchanged(Wait::Always).map_err(|_| stale())?;
-        let (tree, room) =
-            id.format.open_within(&reader, siblings).map_err(|error| Error::format(id.shown(), error))?;
+        let probed = looked_into.and_then(|last| last.probed);
+        let opened = id.format.open_within(&reader, probed, siblings);
+        let (tree, room) = opened.map_err(|error| Error::format(id.shown(), error))?;
         Ok(self.insert(id, reader, tree, room, watch, file))
     }
 

@@ -9,8 +9,8 @@ use crate::{
     format::{Class, FormatError},
     limits, parallel,
     source::{Bound, Source, SourceError, Unlimited, Wait},
-    store::{File, FilePath, Kind, Stat, Store, unveiled::is_within},
-    tree::{self, Detected, Format, Formats, WorkingMemory},
+    store::{File, FilePath, Kind, Stat, Store, Version, unveiled::is_within},
+    tree::{self, Detected, Format, Formats, Probed, WorkingMemory},
     vfs::{
         Error,
         namespace::{
@@ -131,6 +131,17 @@ enum Look {
     Changed,
 }
 
+/// A container that was looked into. Usually it is opened next.
+pub(in crate::vfs) struct LookedInto {
+    version: Version,
+    /// The file, if it was opened without waiting.
+    pub(in crate::vfs) file: Option<Arc<dyn File>>,
+    pub(in crate::vfs) probed: Option<Probed>,
+}
+
+/// The last container that was looked into.
+pub(in crate::vfs) type LastLook = Mutex<Option<LookedInto>>;
+
 /// The verdicts on the files that were looked into.
 pub(in crate::vfs) struct Detection {
     key: NumberKey,
@@ -143,8 +154,7 @@ pub(in crate::vfs) struct Detection {
     verdicts: Mutex<Verdicts>,
     /// For memory that is needed to look into a file, and for what containers with other files name.
     cache: Arc<Cache>,
-    /// The last container that was looked into without waiting. Usually it is opened next.
-    pub(in crate::vfs) looked_into: Mutex<Option<Arc<dyn File>>>,
+    last: Arc<LastLook>,
 }
 
 /// The other files of a container, as far as they are looked at.
@@ -170,8 +180,30 @@ impl Watched {
 impl Detection {
     pub(in crate::vfs) fn new(key: NumberKey, formats: Formats, is_alone: bool, cache: Arc<Cache>) -> Self {
         let (formats, folders) = formats.iter().copied().partition(|format| format.markers.is_empty());
-        let looked_into = Mutex::default();
-        Self { key, formats, folders, is_alone, verdicts: Mutex::default(), cache, looked_into }
+        let last = Arc::<LastLook>::default();
+        let weak = Arc::downgrade(&last);
+        cache.add_last_resort(move || weak.upgrade().map(|last| last.lock().take().is_some()));
+        Self { key, formats, folders, is_alone, verdicts: Mutex::default(), cache, last }
+    }
+
+    /// Returns what is left of the last look into a file, if it was in this state and opening it takes no more than `wait`.
+    pub(in crate::vfs) fn take_last(&self, version: Version, wait: Wait) -> Option<LookedInto> {
+        self.last.lock().take_if(|last| last.version == version && (wait == Wait::Always || last.file.is_some()))
+    }
+
+    /// Gives up what is left of the last look.
+    pub(in crate::vfs) fn forget_last(&self) {
+        let last = self.last.lock().take();
+        drop(last);
+    }
+
+    /// Keeps what is left of a look into a container. What was parsed while a write may have been under way is not used.
+    fn keep_last(&self, version: Version, file: Option<Arc<dyn File>>, probed: Option<Probed>, is_settled: bool) {
+        let probed = probed.filter(|_| is_settled);
+        if file.is_some() || probed.is_some() {
+            let last = self.last.lock().replace(LookedInto { version, file, probed });
+            drop(last);
+        }
     }
 
     /// What a file in this state is; `None` where it is in another state by now.
@@ -440,14 +472,19 @@ impl Detection {
             if wait == Wait::Never {
                 return Ok((self.detect_at_once(file.clone(), name, formats)?, None));
             }
-            let source = file.clone().into_source();
-            let detected = self.cache.in_steps(refused_memory, || {
-                tree::detect_within(formats, &*source, name, &WorkingMemory::new(&self.cache))
+            let (source, is_settled) = (file.clone().into_source(), stat.version.unsettled().is_zero());
+            let (detected, probed) = self.cache.in_steps(refused_memory, || {
+                let memory = WorkingMemory::new(&self.cache);
+                let detected = tree::detect_within(formats, &*source, name, &memory)?;
+                Ok((detected, memory.into_probed()))
             })?;
             let others = match detected {
                 Detected::Container(format) => self.others_of(format, &*source)?,
                 _ => None,
             };
+            if others.is_none() {
+                self.keep_last(stat.version, None, probed, is_settled);
+            }
             Ok((detected, others))
         });
         Ok(Look::Known(match looked {
@@ -491,9 +528,10 @@ impl Detection {
         name: &[u8],
         formats: &[&'static Format],
     ) -> Result<Detected, SourceError> {
+        let (version, is_settled) = (file.version(), file.version().unsettled().is_zero());
         let source = Bound::new(file.clone().into_source(), Wait::Never, Some(limits::QUICK_OPEN));
-        // So little is read that what is made of it need not be asked for.
-        let detected = tree::detect_within(formats, &source, name, &Unlimited)?;
+        let memory = WorkingMemory::at_once(&self.cache);
+        let detected = tree::detect_within(formats, &source, name, &memory)?;
         let is_clear = match &detected {
             Detected::Plain => true,
             Detected::Container(format) => (format.others)(&source, &Unlimited)?.is_empty(),
@@ -503,7 +541,7 @@ impl Detection {
             return Err(SourceError::WouldBlock);
         }
         if matches!(detected, Detected::Container(_)) {
-            *self.looked_into.lock() = Some(file);
+            self.keep_last(version, Some(file), memory.into_probed(), is_settled);
         }
         Ok(detected)
     }

@@ -70,7 +70,7 @@ impl Opener {
         if wait != Wait::Never {
             self.source.confirm(id)?;
         }
-        self.containers.open(id, wait, || self.source.looked_into(id.stat.version), || Some(self.siblings(id)))
+        self.containers.open(id, wait, || self.source.looked_into(id.stat.version, wait), || Some(self.siblings(id)))
     }
 
     /// Returns what finds the other files of a container's folder.
