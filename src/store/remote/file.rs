@@ -742,6 +742,8 @@ impl Source for RemoteFile {
             let most = left.min(length);
             let end = match length >= BLOCK {
                 true => state.streams.expect(&range, most),
+                // A small array is one read in however many pieces it comes, so nothing behind it is fetched.
+                false if ranges.len() == 1 => state.streams.read(&range, size, MOST_AHEAD),
                 false => range.start + most,
             };
             left -= most;

@@ -251,6 +251,37 @@ fn what_is_announced_is_fetched_before_it_is_read() {
     assert!(matches!(evicted, Err(SourceError::WouldBlock)) && asked() == before);
 }
 
+/// Reads an array as a kernel does: a little, then more and more.
+fn read_in_pieces(file: &RemoteFile, server: &Server, array: &Range<u64>) {
+    let (mut at, mut length) = (array.start, 32 << 10);
+    while at < array.end {
+        let end = array.end.min(at + length);
+        file.prefetch(std::slice::from_ref(array));
+        check(file, server, at..end);
+        (at, length) = (end, 2 * length);
+    }
+}
+
+#[test]
+fn an_array_that_is_read_in_pieces_is_one_request() {
+    let setting = setting(None, 64 << 20);
+    let server = Server::new("object", 64 << 20);
+    let file = setting.blocks.file(server.clone());
+    for (number, start) in (0..20).zip((5_000_001..).step_by(2_500_000)) {
+        let array = start..start + 262_144;
+        read_in_pieces(&file, &server, &array);
+        assert_eq!(server.take_asked().len(), 1, "array {number}");
+    }
+    // One after the other they are read ahead all the same.
+    let other = Server::new("another", 64 << 20);
+    let file = setting.blocks.file(other.clone());
+    for start in (5_000_001..).step_by(262_144).take(80) {
+        read_in_pieces(&file, &other, &(start..start + 262_144));
+    }
+    let asked = other.take_asked();
+    assert!(asked.len() < 40, "{} requests", asked.len());
+}
+
 #[test]
 fn memory_of_blocks_is_used_again_within_the_budget() {
     let cache = Cache::new(16 << 20, Verify::Lazy);
