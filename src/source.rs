@@ -107,6 +107,11 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// Whether reading reserves memory of the cache's budget, as decoding does. Who reads then holds its own.
+    fn reserves(&self) -> bool {
+        false
+    }
+
     /// Called before memory is taken for bytes that will be read.
     ///
     /// # Errors

@@ -36,6 +36,7 @@ pub mod rows;
 mod safetensors;
 mod siblings;
 pub mod table;
+mod table_file;
 mod tables;
 mod totals;
 mod wshard;
@@ -60,6 +61,7 @@ pub(crate) use memory::{no_memory, refused};
 pub use overview::Overview;
 pub use siblings::{Beside, NotThere, OpenPart, Reach, Siblings};
 use table::{Content, Entry, FrameNames, Table};
+pub(crate) use table_file::{FileColumn, FileRow, FileValue, TableFile};
 
 /// A node of a container. The same container gives the same numbers each time; 0 is the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -15,6 +15,7 @@ mod report;
 pub use namespace::attributes::{Attr, FileKind, Ttl};
 pub use namespace::listing::DirEntry;
 pub use namespace::number_key::NumberKey;
+pub(crate) use open::containers::Apart;
 pub use open::io_mode::{Growing, IoMode, Opening, Serving};
 pub use report::coverage::{Coverage, Covering};
 pub use report::error::Error;
@@ -608,6 +609,11 @@ impl Vfs {
         let Some(file) = opened.tree.attributes(&opened.reader, node).map_err(fault)? else { return Ok(None) };
         let view = opened.readable(file, Wait::Always).map_err(fault)?;
         view.copy_at(&opened.reader, 0, view.size()).map(Some).map_err(fault)
+    }
+
+    /// Returns a context for bytes that belong to no container, such as those of a file as readers see it.
+    pub(crate) fn apart(&self, source: Arc<dyn Source>) -> Apart {
+        self.containers.apart(source)
     }
 
     /// Asks the container that contains a node, if there is one, for what it knows: the answer of `ask`, which gets its

@@ -9,6 +9,7 @@ mod links;
 mod members;
 mod reader;
 mod search;
+mod table;
 
 use std::{ffi::OsStr, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
 
@@ -21,6 +22,7 @@ pub use formats::{FormatInfo, Likeness, formats, likeness};
 pub use members::{Member, MemberKind};
 pub use reader::Reader;
 pub(crate) use search::Met;
+pub(crate) use table::Table;
 
 pub use crate::view::Slice;
 use crate::{

@@ -133,6 +133,9 @@ impl Columns {
     ) -> Result<(Self, Reservation), Fault> {
         reader.may_work()?;
         let (file, room) = with_memory(&reader.cache, |memory| {
+            if source.reserves() {
+                memory.hold();
+            }
             let file = File::read(&*source, &memory).map_err(|error| fault_of(error, name, 0))?;
             let room = memory.keep(file.memory_usage())?;
             Ok((file, room))
@@ -331,6 +334,9 @@ impl Columns {
             check_size(codec, header).map_err(|reason| Arc::new(BlockError::Refused(reason)))?;
         }
         let memory = WorkingMemory::new(&reader.cache);
+        if self.source.reserves() {
+            memory.hold();
+        }
         memory.reserve(header.stored.into()).map_err(BlockError::from)?;
         let stored = self.source.read(at..at + u64::from(header.stored)).map_err(BlockError::from)?;
         let checked = values::check(header, &stored);

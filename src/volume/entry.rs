@@ -12,12 +12,12 @@ use std::{
 use super::{Array, Error, ErrorKind, Handle, Volume};
 use crate::{
     format::ElementType,
-    source::{Leased, Wait},
+    source::{Leased, Source, Wait},
     tree::{
         Cells, Container, Episode, Episodes, ItemInfo, NodeId, Timeline,
         overview::{Contents, Topic},
     },
-    vfs::{self, Attr, FileKind, HeldOverview, ROOT, SeenContainer, Vfs},
+    vfs::{self, Apart, Attr, FileKind, HeldOverview, ROOT, SeenContainer, Vfs},
     view::{self, Bytes, Fault, ReadContext, Slice},
 };
 
@@ -515,6 +515,11 @@ impl Entry {
     /// Returns an episode of the container that contains this entry.
     pub(crate) fn episode(&self, position: u64) -> Result<Option<Episode>, Error> {
         Ok(self.episodes_of(|episodes, reader| episodes.episode(reader, position))?.flatten())
+    }
+
+    /// Returns a context for reading this file's bytes by parsers of files that are no containers.
+    pub(super) fn apart(&self, source: Arc<dyn Source>) -> Apart {
+        self.vfs().apart(source)
     }
 
     /// Returns rows of the column that this folder shows; see [`crate::tree::Container::rows`].

@@ -1,5 +1,7 @@
 """Tables on the pages of `shardfs serve` in a real browser: rows over columns, wherever they stand."""
 
+import datetime
+import decimal
 import functools
 import json
 from unittest import mock
@@ -7,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from support import FIXTURES, mounted, serving
+from support import FIXTURES, GOLDEN, mounted, serving
 from support.browser import browser, fixtures_server, page  # noqa: F401 - fixtures
 from support.writers import idv
 
@@ -144,4 +146,142 @@ def test_tables_of_tree_sequences(page, fixtures_server):
         assert answer["cells"][at] == [value(row) for row in rows], path
     page.open(fixtures_server.url + "/files/tree_sequence.trees/mutations/")
     page.page.locator(".grid tbody tr").nth(len(tables.mutations) - 1).wait_for()
+    page.quiet()
+
+
+def rows_of(server, path, first=0, count=10, columns=32):
+    """What the page shows of some rows: for each column its kind and its cells."""
+    answer = json.loads(server.get(f"/-/api/rows/{path}?from={first}&count={count}&columns={columns}"))
+    assert [head["error"] for head in answer["heads"]] == [None] * len(answer["heads"]), answer["heads"]
+    return {head["name"]: (head["kind"], cells) for head, cells in zip(answer["heads"], answer["cells"])}
+
+
+def shown(value):
+    """How a cell shows a value that pyarrow read."""
+    match value:
+        case None:
+            return None
+        case list():
+            quoted = [f"“{item}”" if isinstance(item, str) else shown(item) or "missing" for item in value]
+            more = [f"… {len(value)} in all"] if len(value) > 12 else []
+            return f"[{', '.join(quoted[:12] + more)}]"
+        case bool():
+            return str(value).lower()
+        case bytes():
+            return value.decode() if value.isascii() and (value.isalpha() or not value) else f"0x{value.hex()}"
+        case datetime.datetime():
+            return value.replace(tzinfo=None).isoformat(timespec="microseconds")
+        case datetime.date():
+            return value.isoformat()
+        case float() if value == int(value):
+            return str(int(value))
+    return str(value)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A Parquet file of several row groups with all kinds of columns, as pyarrow writes it; what it holds; a server."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    rows = 1000
+    day = datetime.date(1969, 12, 30)
+    noon = datetime.datetime(2024, 2, 29, 12, 0, 0, 250)
+    gaps = [None if row % 7 == 3 else row for row in range(rows)]
+
+    def each(make):
+        return [None if row is None else make(row) for row in gaps]
+
+    columns = {
+        "int": pa.array(gaps, pa.int64()),
+        "small": pa.array(each(lambda row: row % 100 - 50), pa.int8()),
+        "float": pa.array([row / 8 for row in range(rows)], pa.float32()),
+        "bool": pa.array(each(lambda row: row % 2 == 0)),
+        "word": pa.array(each(lambda row: f"ö{row % 5}")),
+        "key": pa.array(each(lambda row: f"k{row % 3}")).dictionary_encode(),
+        "bytes": pa.array(each(lambda row: bytes([row % 256, 255])), pa.binary()),
+        "fixed": pa.array(each(lambda row: bytes([1, row % 256])), pa.binary(2)),
+        "day": pa.array(each(lambda row: day + datetime.timedelta(days=row)), pa.date32()),
+        "when": pa.array(each(lambda row: noon + datetime.timedelta(seconds=row)), pa.timestamp("us", "UTC")),
+        "price": pa.array(each(lambda row: decimal.Decimal(row * row - 500).scaleb(-2)), pa.decimal128(20, 2)),
+        "list": pa.array(each(lambda row: list(range(row % 15)))),
+        "words": pa.array(each(lambda row: [f"w{row}", None][: row % 3])),
+        "of": pa.array(each(lambda row: {"x": row, "y": str(row)})),
+    }
+    table = pa.table(columns)
+    folder = tmp_path_factory.mktemp("written")
+    pq.write_table(table, folder / "plain.parquet", row_group_size=300, data_page_size=512)
+    pq.write_table(table, folder / "OLD.PARQUET", row_group_size=400, version="1.0", compression="gzip",
+                   use_deprecated_int96_timestamps=True, data_page_version="2.0")
+    pq.write_table(table.slice(0, 0), folder / "empty.parquet")
+    whole = (folder / "plain.parquet").read_bytes()
+    (folder / "cut.parquet").write_bytes(whole[:-3])
+    (folder / "flipped.parquet").write_bytes(whole[:8] + bytes(16) + whole[24:])
+    (folder / "nothing.parquet").write_bytes(b"")
+    with serving(folder) as server:
+        yield server, table.flatten().to_pylist()
+
+
+@pytest.mark.parametrize("name", ["plain.parquet", "OLD.PARQUET"])
+def test_parquet_files_show_what_pyarrow_wrote(written, name):
+    server, expected = written
+    for first in (0, 295, 600, 990):
+        found = rows_of(server, name, first)
+        assert list(found) == list(expected[0])
+        for column, (kind, cells) in found.items():
+            wanted = [shown(row[column]) for row in expected[first:first + 10]]
+            if column == "when" and name == "OLD.PARQUET":
+                # The old time stamps have nanoseconds.
+                wanted = [text and text + "000" for text in wanted]
+            assert cells == wanted, (column, kind, first)
+
+
+def test_a_parquet_file_is_a_table_on_its_page(page, written):
+    server, expected = written
+    page.open(server.url + "/-/view/plain.parquet#row=991")
+    target = page.page.locator(".grid tr.target")
+    target.wait_for()
+    assert target.locator("td").first.text_content() == shown(expected[991]["int"])
+    assert page.page.locator("pre.bytes").count() == 0
+    assert [text.split("\n")[0] for text in page.page.locator(".grid thead th").all_text_contents()][1].startswith("int")
+    page.open(server.url + "/-/view/empty.parquet")
+    page.until("document.getElementById('table').table.answer?.heads.length === 15")
+    assert "no rows" in page.page.locator("#table .pager").text_content()
+    page.quiet()
+
+
+def test_damaged_parquet_files_say_so(page, written):
+    server, _ = written
+    page.open(server.url + "/-/view/cut.parquet")
+    notice = page.page.locator(".notice.bad").text_content()
+    assert "cut.parquet" in notice and "PAR1" in notice
+    assert page.page.locator("pre.bytes").count() == 1
+    page.quiet()
+    answer = json.loads(server.get("/-/api/rows/flipped.parquet"))
+    errors = [head["error"] for head in answer["heads"]]
+    assert "flipped.parquet: byte 4: " in errors[0] and errors[1:] == [None] * (len(errors) - 1)
+    page.open(server.url + "/-/view/nothing.parquet")
+    assert "empty" in page.page.locator(".empty").text_content()
+
+
+@pytest.mark.parametrize("path", [
+    "demo.kdb/episodes.parquet", "demo.kdb/steps.parquet", "tree_sequence.trees/nodes.parquet",
+    "tree_sequence.trees/provenances.parquet", "table.idv/table.parquet", "ep_001.wshard/steps.parquet"])
+def test_tables_of_containers_show_what_pyarrow_reads(page, fixtures_server, path):
+    import pyarrow.parquet as pq
+    with mounted(FIXTURES) as mnt:
+        expected = pq.read_table(mnt / path).slice(0, 10).to_pylist()
+        kinds = pq.read_schema(mnt / path)
+    found = rows_of(fixtures_server, path)
+    assert list(found) == list(expected[0])[:32]
+    for column, (_, cells) in found.items():
+        if "float" in str(kinds.field(column).type):
+            continue  # pyarrow's text of a float is another one; below.
+        assert cells == [shown(row[column]) for row in expected], (column, kinds.field(column).type)
+    for column in (name for name in found if str(kinds.field(name).type) in ("float", "double")):
+        of = np.float32 if str(kinds.field(column).type) == "float" else np.float64
+        cells, wanted = ([of(value) for value in values] for values in (found[column][1], [row[column] for row in expected]))
+        np.testing.assert_array_equal(cells, wanted, column)
+    page.open(fixtures_server.url + "/-/view/" + path)
+    page.page.locator(".grid tbody tr").first.wait_for()
+    assert page.page.locator("pre.bytes").count() == 0
     page.quiet()

@@ -1,7 +1,7 @@
 //! The schema of a Parquet file: its leaves, and what their levels mean.
 
 use super::{
-    super::DType,
+    super::{DType, TimeUnit},
     thrift::{Broken, Compact, FALSE, STRUCT, TRUE},
 };
 use crate::limits;
@@ -43,7 +43,7 @@ impl Physical {
     }
 
     /// Returns the bytes of a decoded value (1 for a boolean); `None` if values differ in length.
-    pub(super) fn width(self) -> Option<usize> {
+    pub fn width(self) -> Option<usize> {
         Some(match self {
             Self::Boolean => 1,
             Self::Int32 | Self::Float => 4,
@@ -55,6 +55,9 @@ impl Physical {
     }
 }
 
+/// Most digits behind the point of a decimal number that are shown: 16 bytes have 39 at most.
+const MOST_DIGITS: u32 = 39;
+
 /// What the values of a leaf are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
@@ -64,7 +67,11 @@ pub enum Values {
     Texts,
     /// Bytes.
     Bytes,
-    /// Something else, such as dates.
+    /// Points in time: an `I32` or `I64` of this unit since 1970.
+    Dates(TimeUnit),
+    /// Signed numbers of which this many digits are behind the point: little-endian integers, or big-endian bytes.
+    Decimals(u32),
+    /// Something else, such as times of day.
     Other,
 }
 
@@ -142,6 +149,7 @@ struct Element<'a> {
     name: &'a [u8],
     children: u32,
     converted: Option<i64>,
+    scale: Option<u32>,
     logical: Option<Logical>,
 }
 
@@ -151,6 +159,8 @@ enum Logical {
     Text,
     Integer(i8, bool),
     Half,
+    Date(TimeUnit),
+    Decimal(u32),
     Other,
 }
 
@@ -162,7 +172,39 @@ fn logical(compact: &mut Compact<'_>) -> Result<Logical, Broken> {
         }
         found = match number {
             1 => Logical::Text,
+            6 => Logical::Date(TimeUnit::Day),
             15 => Logical::Half,
+            5 => {
+                let mut scale = None;
+                compact.fields(|compact, number, _| {
+                    if number == 1 {
+                        scale = Some(compact.size()?);
+                    }
+                    Ok(number == 1)
+                })?;
+                found = scale.map_or(Logical::Other, Logical::Decimal);
+                return Ok(true);
+            }
+            8 => {
+                let mut unit = None;
+                compact.fields(|compact, number, kind| {
+                    if (number, kind) != (2, STRUCT) {
+                        return Ok(false);
+                    }
+                    compact.fields(|_, number, _| {
+                        unit = match number {
+                            1 => Some(TimeUnit::Milli),
+                            2 => Some(TimeUnit::Micro),
+                            3 => Some(TimeUnit::Nano),
+                            _ => None,
+                        };
+                        Ok(false)
+                    })?;
+                    Ok(true)
+                })?;
+                found = unit.map_or(Logical::Other, Logical::Date);
+                return Ok(true);
+            }
             10 => {
                 let (mut bits, mut is_signed) = (0, true);
                 compact.fields(|compact, number, kind| {
@@ -191,6 +233,7 @@ fn element<'a>(compact: &mut Compact<'a>) -> Result<Element<'a>, Broken> {
         name: &[],
         children: 0,
         converted: None,
+        scale: None,
         logical: None,
     };
     compact.fields(|compact, number, kind| {
@@ -208,6 +251,7 @@ fn element<'a>(compact: &mut Compact<'a>) -> Result<Element<'a>, Broken> {
             4 => element.name = compact.binary()?,
             5 => element.children = compact.size()?,
             6 => element.converted = Some(compact.integer()?),
+            7 => element.scale = Some(compact.size()?),
             10 if kind == STRUCT => element.logical = Some(logical(compact)?),
             _ => return Ok(false),
         }
@@ -227,6 +271,13 @@ impl Element<'_> {
             _ => None,
         };
         let is_plain = self.converted.is_none() && self.logical.is_none();
+        let logical = self.logical.or(match self.converted {
+            Some(5) => Some(Logical::Decimal(self.scale.unwrap_or(0))),
+            Some(6) => Some(Logical::Date(TimeUnit::Day)),
+            Some(9) => Some(Logical::Date(TimeUnit::Milli)),
+            Some(10) => Some(Logical::Date(TimeUnit::Micro)),
+            _ => None,
+        });
         match (physical, integer) {
             (Physical::Boolean, _) => Values::Numbers(DType::Bool),
             (Physical::Float, _) => Values::Numbers(DType::F32),
@@ -240,6 +291,13 @@ impl Element<'_> {
             (Physical::Fixed(2), _) if self.logical == Some(Logical::Half) => Values::Numbers(DType::F16),
             (Physical::Bytes, _) if self.logical == Some(Logical::Text) || self.converted == Some(0) => Values::Texts,
             (Physical::Bytes, _) if is_plain => Values::Bytes,
+            (Physical::Int32, _) if logical == Some(Logical::Date(TimeUnit::Day)) => Values::Dates(TimeUnit::Day),
+            (Physical::Int64, _) if let Some(Logical::Date(unit)) = logical => Values::Dates(unit),
+            (Physical::Int32 | Physical::Int64 | Physical::Fixed(_) | Physical::Bytes, _)
+                if let Some(Logical::Decimal(scale @ 0..=MOST_DIGITS)) = logical =>
+            {
+                Values::Decimals(scale)
+            }
             _ => Values::Other,
         }
     }

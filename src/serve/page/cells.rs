@@ -1,10 +1,12 @@
 //! A column of a table as texts, row by row. The cost of a cell does not depend on where its row is.
 
+use std::sync::Arc;
+
 use super::{elements::Elements, numbers};
 use crate::{
     format::ElementType,
     tree,
-    volume::{Entry, Error, ErrorKind},
+    volume::{self, Entry, Error, ErrorKind},
 };
 
 /// Bytes of one cell's text that are shown.
@@ -32,6 +34,8 @@ pub(super) enum Column {
     },
     /// The folder of a column of an IDV file whose rows differ in length: only blocks with the wanted rows are read.
     Rows(Entry),
+    /// A column of a Parquet file, by its number.
+    Stored { table: Arc<volume::Table>, number: usize, is_list: bool, is_numeric: bool },
 }
 
 impl Column {
@@ -74,12 +78,21 @@ impl Column {
                 })?;
                 Ok(rows.into_iter().map(row).collect())
             }
+            Self::Stored { table, number, is_list, .. } => {
+                let rows = table.read(*number, from..from + count, ELEMENTS as usize, LONGEST as usize)?;
+                Ok(rows.into_iter().map(|row| stored_row(row, *is_list)).collect())
+            }
         }
     }
 
     /// Returns whether cells are aligned to the right.
     pub(super) fn is_numeric(&self) -> bool {
-        matches!(self, Self::Elements(array) if array.columns == 1) || matches!(self, Self::Part(..))
+        match self {
+            Self::Elements(array) => array.columns == 1,
+            Self::Stored { is_numeric, .. } => *is_numeric,
+            Self::Part(..) => true,
+            Self::Key(..) | Self::Ragged { .. } | Self::Rows(_) => false,
+        }
     }
 }
 
@@ -134,15 +147,39 @@ fn ragged(values: &Elements, from: u64, count: u64) -> Result<String, Error> {
     if values.width() != 1 {
         return list(values, from, count);
     }
-    let bytes = values.read(from, count.min(LONGEST))?;
-    Ok(match shortened(&bytes, count) {
+    Ok(text_or_digits(&values.read(from, count.min(LONGEST))?, count))
+}
+
+/// Formats the front of `whole` bytes as text, or as digits if they are no text.
+fn text_or_digits(bytes: &[u8], whole: u64) -> String {
+    match shortened(bytes, whole) {
         Some(text) if !text.chars().any(|c| c.is_control() && !c.is_whitespace()) => text,
         _ => {
             let digits: String = bytes.iter().take(24).map(|byte| format!("{byte:02x}")).collect();
-            let more = if count > 24 { format!("… {} bytes", super::html::grouped(count)) } else { String::new() };
+            let more = if whole > 24 { format!("… {} bytes", super::html::grouped(whole)) } else { String::new() };
             format!("0x{digits}{more}")
         }
-    })
+    }
+}
+
+/// Returns the cell of a row of a Parquet file.
+fn stored_row(row: tree::FileRow, is_list: bool) -> Cell {
+    use tree::FileValue::{Bytes, Number, Text};
+    if row.is_missing {
+        return None;
+    }
+    let mut values = row.values.into_iter().map(|value| {
+        value.map(|value| match value {
+            Number(dtype, bytes) => numbers::text(&dtype.into(), &bytes),
+            Text(text) if is_list => format!("“{}”", lossy(&text.bytes, text.length)),
+            Text(text) => lossy(&text.bytes, text.length),
+            Bytes(text) => text_or_digits(&text.bytes, text.length),
+        })
+    });
+    if !is_list {
+        return values.next().flatten();
+    }
+    Some(in_brackets(values.map(|value| value.unwrap_or_else(|| "missing".into())).collect(), row.count))
 }
 
 /// Returns bytes as text, which may be cut within a character; `None` if they are not UTF-8.

@@ -1,6 +1,6 @@
 //! Rows and columns: of tables, of folders of arrays of one length, and of arrays.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
@@ -13,8 +13,11 @@ use super::{
 use crate::{
     limits,
     serve::http::paths,
-    tree::overview::{self, Contents, Overview},
-    volume::{Entry, Error},
+    tree::{
+        self,
+        overview::{self, Contents, Overview},
+    },
+    volume::{self, Entry, Error},
 };
 
 /// Rows of one answer.
@@ -57,6 +60,8 @@ enum Source {
     Ragged(Entry, Entry),
     /// A column of an array of several axes.
     Part(Elements, u64),
+    /// A column of a Parquet file.
+    Stored { table: Arc<volume::Table>, number: usize, is_list: bool, is_numeric: bool },
     /// Why there is nothing to show.
     Unusable(String),
 }
@@ -96,6 +101,9 @@ impl Table {
         if let Some(array) = Elements::of(entry)? {
             return Ok(Some(Self::of_array(&array)));
         }
+        if is_stored(entry) {
+            return Ok(Some(Self::of_stored(entry)?));
+        }
         match overview {
             Some(Overview { contents: Contents::Table(table), .. }) if inside.is_empty() => {
                 Ok(Some(Self::of_table(entry, table)))
@@ -103,6 +111,19 @@ impl Table {
             Some(Overview { contents: Contents::Items { .. }, .. }) if entry.is_folder() => Self::of_arrays(entry),
             _ => Ok(None),
         }
+    }
+
+    /// Returns the table that a Parquet file is.
+    ///
+    /// # Errors
+    /// If it is none, and those of reading it.
+    pub(super) fn of_stored(file: &Entry) -> Result<Self, Error> {
+        let table = Arc::new(volume::Table::open(file)?);
+        let head = |(number, column): (usize, tree::FileColumn)| {
+            let tree::FileColumn { name, kind, is_numeric, is_list } = column;
+            Head { name, kind, source: Source::Stored { table: table.clone(), number, is_list, is_numeric } }
+        };
+        Ok(Self { rows: table.rows(), columns: table.columns().enumerate().map(head).collect() })
     }
 
     fn of_array(array: &Elements) -> Self {
@@ -225,7 +246,7 @@ impl Head {
                 Some(format!("/files/{}/", paths::encode(&container.path().join(path))))
             }
             Source::Array(entry) | Source::Ragged(entry, _) => Some(super::address(entry)),
-            Source::Part(..) | Source::Unusable(_) => None,
+            Source::Part(..) | Source::Stored { .. } | Source::Unusable(_) => None,
         }
     }
 
@@ -239,6 +260,9 @@ impl Head {
         match &self.source {
             Source::Unusable(reason) => Err(reason.clone()),
             Source::Part(array, column) => Ok(Column::Part(array.clone(), *column)),
+            Source::Stored { table, number, is_list, is_numeric } => {
+                Ok(Column::Stored { table: table.clone(), number: *number, is_list: *is_list, is_numeric: *is_numeric })
+            }
             Source::Array(entry) => Ok(Column::Elements(elements(entry)?)),
             Source::Ragged(values, offsets) => {
                 Ok(Column::Ragged { values: elements(values)?, offsets: elements(offsets)? })
@@ -250,6 +274,12 @@ impl Head {
             }
         }
     }
+}
+
+/// Returns whether a file is named like a Parquet file.
+pub(super) fn is_stored(entry: &Entry) -> bool {
+    let suffix = entry.path().extension().unwrap_or_default();
+    entry.is_file() && ["parquet", "pq"].iter().any(|known| suffix.eq_ignore_ascii_case(known))
 }
 
 /// Opens a column by its folder. `key_names` are the names of its values, if it is one of keys.

@@ -19,12 +19,12 @@ use super::{
     meta, plane,
     query::Query,
     recording, summary,
-    table::Table,
+    table::{self, Table},
 };
 use crate::{
     serve::{Refusal, http::paths},
     tree::{Success, overview::Contents},
-    volume::{Entry, Error, Volume},
+    volume::{Entry, Error, ErrorKind, Volume},
 };
 
 /// Problems on their page: the newest.
@@ -341,6 +341,17 @@ fn file_main(entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static s
     main.raw("<a class=\"button\" href=\"").text(&paths::address(entry)).raw("\" download=\"");
     main.text(&entry.name().to_string_lossy()).raw("\">Download</a></span></div>");
     let Some(array) = array else {
+        if table::is_stored(entry) && entry.size() > 0 {
+            match Table::of_stored(entry) {
+                Ok(table) => {
+                    write_table(&mut main, &table, entry);
+                    return Ok((main, TABLE));
+                }
+                Err(error) if error.kind() != ErrorKind::Damaged => return Err(error),
+                // The bytes are shown below.
+                Err(error) => drop(main.raw("<p class=\"notice bad\">").text(&error.to_string()).raw("</p>")),
+            }
+        }
         document::write(&mut main, entry, query)?;
         return Ok((main, PLAIN));
     };

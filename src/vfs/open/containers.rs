@@ -45,6 +45,22 @@ static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 /// Set in the cache's numbers of folders, so that no file has them.
 const FOLDER: u64 = 1 << 63;
 
+/// A context for bytes that belong to no container. The cache forgets with it what is kept under its number.
+pub(crate) struct Apart(ReadContext);
+
+impl Apart {
+    /// Returns the context.
+    pub(crate) fn reader(&self) -> &ReadContext {
+        &self.0
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        self.0.cache.forget(self.0.container);
+    }
+}
+
 /// The open containers, least recently used last.
 pub(in crate::vfs) struct Containers {
     store: Arc<dyn Store>,
@@ -270,6 +286,12 @@ impl Containers {
             None => id.number_in(self.volume) & !FOLDER,
         };
         ReadContext::new(self.source(file.clone()), self.cache.clone(), number)
+    }
+
+    /// Returns a context for bytes that belong to no container.
+    pub(in crate::vfs) fn apart(&self, source: Arc<dyn Source>) -> Apart {
+        let number = NEXT_NUMBER.fetch_add(1, Relaxed) | FOLDER;
+        Apart(ReadContext::new(source, self.cache.clone(), number))
     }
 
     /// Returns the bytes of a file of a container.
