@@ -213,6 +213,9 @@ def test_the_first_mount_says_where_bytes_are_kept(store, env, tmp_path):
     mnt = tmp_path / "mnt"
     mnt.mkdir()
     said = []
+    # A command that uses the folder before takes nothing away from that.
+    assert "kept in" not in run("ls", *options, "s3://b/d", check=True).stderr
+    assert (tmp_path / "cache/shardfs/blocks").is_dir()
     for _ in range(2):
         said.append(run("mount", *options, "s3://b/d", mnt, check=True).stderr)
         run("umount", mnt, check=True)

@@ -19,6 +19,7 @@ use crate::{
     cache::limit_heap,
     cli::{
         ViewOptions, absolute, is_url, lies_in, mounts, octal,
+        options::remote,
         output::{escape, logging},
         system::{
             probe,
@@ -147,8 +148,7 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
         number_key: crate::cli::system::number_key::kept(),
         ..arguments.view.checked()
     };
-    let first_use =
-        is_url(&arguments.source).then(|| crate::cli::options::remote::first_use_of_disk(&options.remote)).flatten();
+    let disk_cache = is_url(&arguments.source).then(|| remote::usual_disk_cache(&options.remote)).flatten();
     let vfs = Arc::new(Vfs::open(&arguments.source, options)?);
     check_source(&vfs)?;
     // From here on. Before, problems of SOURCE itself are this command's own error.
@@ -203,7 +203,9 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
     if let (vfs::IoMode::Passthrough, Some(reason)) = (arguments.io_mode, &vfs.serving().reason) {
         eprintln!("shardfs: not in passthrough mode: {reason}");
     }
-    if let Some((folder, size)) = first_use {
+    if let Some((folder, size)) = disk_cache
+        && remote::is_first_mount(&folder)
+    {
         let (folder, size) = (escape::path(&folder), crate::cli::commands::status::bytes(size));
         eprintln!(
             "shardfs: bytes of objects are kept in {folder}, up to {size}; --disk-cache-size and --no-disk-cache change that"

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    fs::File,
     io::{self, IsTerminal},
     os::unix::{
         ffi::{OsStrExt, OsStringExt},
@@ -118,10 +119,16 @@ fn tell(trouble: &str) {
     }
 }
 
-/// Returns the usual folder of the disk cache before it is made, and its largest size; `None` if it is there or not used.
-pub(in crate::cli) fn first_use_of_disk(options: &Options) -> Option<(PathBuf, u64)> {
+/// Returns the usual folder of the disk cache and its largest size; `None` if another one or none is used.
+pub(in crate::cli) fn usual_disk_cache(options: &Options) -> Option<(PathBuf, u64)> {
     let folder = options.disk_cache.as_ref().filter(|folder| Some(*folder) == usual_folder().as_ref())?;
-    (!folder.exists()).then(|| (folder.clone(), options.disk_cache_limit()))
+    Some((folder.clone(), options.disk_cache_limit()))
+}
+
+/// Returns whether no mount has used this folder of a disk cache before, and notes beside it that one has. Other
+/// commands use it without saying so.
+pub(in crate::cli) fn is_first_mount(folder: &Path) -> bool {
+    File::create_new(folder.with_file_name("mounted")).is_ok()
 }
 
 /// This command line again without the secrets of its URLs, which go into the environment instead: other users see the
