@@ -327,6 +327,81 @@ def test_metadata_of_slim(tmp_path):
         assert not (mnt / ".shardfs/problems.jsonl").read_text()
 
 
+def with_json(properties, json_properties=None, **more):
+    return {"codec": "json+struct", "json": {"type": "object", "properties": json_properties or {}},
+            "struct": {"type": "object", "properties": properties}} | more
+
+
+def test_metadata_of_json_beside_packed_values(tmp_path):
+    """As tskit decodes it; texts of any length are in front of the packed values."""
+    schema = with_json({"n": number("i"), "pair": {"type": "array", "length": 2, "items": number("d")},
+                        "rest": {"type": "array", "noLengthEncodingExhaustBuffer": True, "items": number("H"), "index": 9}},
+                       {"name": {"type": "string"}})
+    draw = random.Random(5)
+    collection = tskit.TableCollection(10)
+    collection.populations.metadata_schema = tskit.MetadataSchema(schema)
+    for at in range(400):
+        collection.populations.add_row(metadata={
+            "name": "pö" * draw.randrange(9), "more": {"at": [at]}, "n": at - 200, "pair": [at / 8, -1.0],
+            "rest": [draw.randrange(1 << 16) for _ in range(draw.randrange(4))]})
+    collection.dump(str(tmp_path / "both.trees"))
+    table = tskit.TableCollection.load(str(tmp_path / "both.trees")).populations
+    data, offsets = table.metadata.tobytes(), table.metadata_offset
+    rows = [data[a:b] for a, b in zip(offsets, offsets[1:])]
+    fields, left_out = tables.of_metadata(schema, rows)
+    assert list(fields) == [f"metadata.{name}" for name in ("n", "pair", "rest", "json")] and not left_out
+    assert fields["metadata.n"] == [row.metadata["n"] for row in table]
+    with mounted(tmp_path) as mnt:
+        check(mnt / "both.trees/populations.parquet", {"id": list(range(400)), "metadata": rows} | fields)
+        import duckdb
+
+        asked = duckdb.sql(f"""select json_extract("metadata.json", '$.more.at[0]')::int - "metadata.n"
+            from '{mnt}/both.trees/populations.parquet'""").fetchall()
+        assert asked == [(200,)] * 400
+        assert not (mnt / ".shardfs/problems.jsonl").read_text()
+
+
+HEADER = struct.Struct("<4sBQQ")
+
+
+@pytest.mark.parametrize("row", [
+    b"", b"JBLB", HEADER.pack(b"JBLB", 1, 2, 4) + b"{}" + bytes(1), HEADER.pack(b"JBLB", 2, 2, 4) + b"{}" + bytes(5),
+    HEADER.pack(b"JBLC", 1, 2, 4) + b"{}" + bytes(5), HEADER.pack(b"JBLB", 1, 2**64 - 1, 4) + b"{}" + bytes(5),
+    HEADER.pack(b"JBLB", 1, 2, 2**64 - 1) + b"{}" + bytes(5), HEADER.pack(b"JBLB", 1, 2, 3) + b"{}" + bytes(5)])
+def test_a_row_of_json_and_packed_values_that_does_not_fit(row, tmp_path):
+    import pyarrow.parquet as pq
+
+    schema = with_json({"n": number("i")})
+    codec = tskit.MetadataSchema(schema)
+    with pytest.raises((ValueError, struct.error)):
+        codec.decode_row(row)
+    whole = codec.validate_and_encode_row({"n": 7, "a": 1})
+    rows = [whole] * 30_000
+    rows[12_345] = row
+    store(tmp_path, "x.trees", of_rows("nodes", schema, rows, time="<f8"))
+    with mounted(tmp_path) as mnt:
+        path = mnt / "x.trees/nodes.parquet"
+        assert pq.read_table(path, columns=["metadata"])[0].to_pylist() == rows
+        for name in ("n", "json"):
+            with pytest.raises(OSError, match="Input/output error"):
+                pq.read_table(path, columns=[f"metadata.{name}"])
+        said = [json.loads(line) for line in (mnt / ".shardfs/problems.jsonl").read_text().splitlines()]
+        assert said and all("nodes/metadata row 12345: " in problem["message"] for problem in said)
+
+
+@pytest.mark.parametrize("schema, reason", [
+    (with_json({"n": number("i")}, {"n": {}}), 'both of its schemas have "n"'),
+    (with_json({"n": number("z")}), "format"),
+    (with_json({"n": number("i")}, struct={"type": ["object", "null"], "properties": {}}), "null"),
+    ({"codec": "json+struct", "struct": {"type": "object", "properties": {}}}, "missing field `json`"),
+])
+def test_schemas_of_json_and_packed_values_that_describe_no_rows(schema, reason, tmp_path):
+    store(tmp_path, "x.trees", of_rows("nodes", schema, [b"12345678"] * 3, time="<f8"))
+    with mounted(tmp_path) as mnt:
+        left_out, = described(mnt / "x.trees")["nodes.parquet"]["left_out"]
+        assert left_out["column"] == "metadata.*" and reason in left_out["reason"], left_out
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_metadata_of_random_schemas(seed, tmp_path):
     draw = random.Random(seed)

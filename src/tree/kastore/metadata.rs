@@ -1,4 +1,5 @@
-//! The metadata of a table as columns, one for each field, if its codec is `struct` (`docs/TREE.md`, section 7).
+//! The metadata of a table as columns, one for each field, if its codec is `struct` or
+//! `json+struct` (`docs/TREE.md`, section 7).
 
 use std::{ops::Range, sync::Arc};
 
@@ -249,7 +250,7 @@ impl FieldOf {
             match layout.values(bytes, self.number, &mut |value| values.extend_from_slice(value)) {
                 Ok(()) => each(row, Ok(Some(&values))),
                 Err(_) => {
-                    let reason = format!("{} bytes are fewer than its schema needs", bytes.len());
+                    let reason = format!("its {} bytes are not what its schema describes", bytes.len());
                     each(row, Err(self.metadata.fault(row, at, &reason)))
                 }
             }

@@ -1,11 +1,14 @@
-//! Rows of metadata with the codec `struct`: the layout that a schema describes, and where a row has each value
+//! Rows of metadata with the codec `struct` or `json+struct`: the layout that a schema describes, and where a row has each value
 //! (`docs/formats/kastore.md` 11). Decodes what tskit decodes.
 
 use std::{cmp::Ordering, collections::BTreeMap, ops::Range};
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
-use crate::{format::DType, limits};
+use crate::{
+    format::{DType, Fields},
+    limits,
+};
 
 /// What a schema says of a row.
 #[derive(Debug)]
@@ -13,8 +16,10 @@ pub(super) struct Layout {
     row: Packed,
     /// Whether a row without bytes is null.
     pub(super) is_nullable: bool,
-    /// The values of a row, in stored order.
+    /// The values of a row, in stored order. With the codec `json+struct` the JSON of a row is the last.
     pub(super) fields: Vec<Field>,
+    /// The field of JSON.
+    json: Option<usize>,
 }
 
 /// A value of each row, or a list of them.
@@ -71,6 +76,17 @@ pub(super) enum Order {
     Marked,
 }
 
+/// Name of the field of JSON.
+const JSON: &str = "json";
+
+/// First bytes of a row of the codec `json+struct`. A version follows, and the lengths of both parts.
+const JSON_MAGIC: &[u8] = b"JBLB\x01";
+
+/// Bytes in front of the JSON of a row. What is behind it begins at a multiple of [`JSON_ALIGN`].
+const JSON_HEADER: u64 = 21;
+/// See [`JSON_HEADER`].
+const JSON_ALIGN: u64 = 8;
+
 /// A row has fewer bytes than its values need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Short;
@@ -123,6 +139,19 @@ struct Schema {
     null_terminated: Option<bool>,
 }
 
+/// The two schemas of the codec `json+struct`.
+#[derive(Debug, Deserialize)]
+struct Schemas {
+    json: Names,
+    r#struct: Schema,
+}
+
+/// What counts of the schema of the JSON.
+#[derive(Debug, Deserialize)]
+struct Names {
+    properties: Option<BTreeMap<String, IgnoredAny>>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Kind {
@@ -136,7 +165,32 @@ impl Layout {
     /// # Errors
     /// Why rows cannot be decoded by it.
     pub(super) fn of(schema: &str) -> Result<Self, String> {
-        let schema: Schema = serde_json::from_str(schema).map_err(|error| error.to_string())?;
+        Self::of_struct(&serde_json::from_str(schema).map_err(|error| error.to_string())?)
+    }
+
+    /// Returns the layout that a schema of the codec `json+struct` describes.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub(super) fn with_json(schema: &str) -> Result<Self, String> {
+        let Schemas { json, r#struct } = serde_json::from_str(schema).map_err(|error| error.to_string())?;
+        let names = json.properties.unwrap_or_default();
+        let own = r#struct.properties.as_ref();
+        if let Some(name) = own.and_then(|own| own.keys().find(|name| names.contains_key(*name))) {
+            return Err(format!("both of its schemas have {name:?}"));
+        }
+        let mut layout = Self::of_struct(&r#struct)?;
+        if layout.is_nullable {
+            return Err("rows of its schema \"struct\" may be null".into());
+        }
+        layout.json = Some(layout.fields.len());
+        let value =
+            Value::Text { width: limits::PACKED_ROW, is_pascal: false, encoding: Encoding::Utf8, ends_at_nul: false };
+        layout.fields.push(Field { name: JSON.into(), value, axes: Vec::new(), lists: 0 });
+        Ok(layout)
+    }
+
+    fn of_struct(schema: &Schema) -> Result<Self, String> {
         let (kind, is_nullable) = match &schema.r#type {
             Kind::One(kind) => (kind.as_str(), false),
             Kind::Several(kinds) if *kinds == ["object", "null"] => ("object", true),
@@ -146,20 +200,25 @@ impl Layout {
             return Err(format!("rows are of the type {kind:?} instead of \"object\""));
         }
         let mut building = Building::default();
-        let row = building.object(&schema, &mut Place::default())?;
-        Ok(Self { row, is_nullable, fields: building.fields })
+        let row = building.object(schema, &mut Place::default())?;
+        Ok(Self { row, is_nullable, fields: building.fields, json: None })
     }
 
     /// Passes the bytes of each value of a field to `each`.
     ///
     /// # Errors
     /// [`Short`] if the row has too few bytes for any of its fields. Then the values that `each` got mean nothing.
-    pub(super) fn values(&self, mut row: &[u8], field: usize, each: &mut dyn FnMut(&[u8])) -> Result<(), Short> {
+    pub(super) fn values(&self, row: &[u8], field: usize, each: &mut dyn FnMut(&[u8])) -> Result<(), Short> {
         if self.is_null(row) {
             return Ok(());
         }
+        let (json, mut packed) = if self.json.is_some() { parts(row)? } else { (&[][..], row) };
         // Like tskit, it does not look at what follows.
-        self.row.walk(&mut row, field, each)
+        self.row.walk(&mut packed, field, each)?;
+        if self.json == Some(field) {
+            each(json);
+        }
+        Ok(())
     }
 
     /// Returns whether a row is null.
@@ -172,6 +231,21 @@ impl Layout {
         let each = size_of::<Field>() + 2 * size_of::<Packed>();
         self.fields.iter().map(|field| each + field.name.len()).sum::<usize>() + size_of::<Self>()
     }
+}
+
+/// Returns the JSON and the values of a row of the codec `json+struct`.
+fn parts(row: &[u8]) -> Result<(&[u8], &[u8]), Short> {
+    let mut rest = row;
+    let header = take(&mut rest, JSON_HEADER)?;
+    let length = |at| header.u64(at).ok_or(Short);
+    if !header.starts_with(JSON_MAGIC) {
+        return Err(Short);
+    }
+    let (json, values) = (length(JSON_MAGIC.len())?, length(JSON_MAGIC.len() + size_of::<u64>())?);
+    let text = take(&mut rest, json)?;
+    let end = JSON_HEADER + text.len() as u64;
+    take(&mut rest, end.next_multiple_of(JSON_ALIGN) - end)?;
+    Ok((text, take(&mut rest, values)?))
 }
 
 /// No field of a row.

@@ -13,6 +13,7 @@ use serde::{
 pub(super) enum Codec {
     Json,
     Struct,
+    JsonStruct,
     /// Another one, or none.
     Other,
 }
@@ -76,6 +77,7 @@ impl<'de> Visitor<'de> for Looking {
         Ok(match text {
             "json" if !self.into => Codec::Json,
             "struct" if !self.into => Codec::Struct,
+            "json+struct" if !self.into => Codec::JsonStruct,
             _ => Codec::Other,
         })
     }
@@ -113,7 +115,7 @@ mod tests {
             (r#"{"\u0063odec": "js\u006fn"}"#, Codec::Json),
             (r#"{"codec": "json", "codec": "struct"}"#, Codec::Struct),
             (r#"{"codec": "struct", "codec": "json"}"#, Codec::Json),
-            (r#"{"codec": "json+struct"}"#, Codec::Other),
+            (r#"{"codec": "json+struct"}"#, Codec::JsonStruct),
             (r#"{"codec": "struct"}"#, Codec::Struct),
             (r#"{"codec": {"codec": "json"}}"#, Codec::Other),
             (r#"{"codec": ["json"]}"#, Codec::Other),

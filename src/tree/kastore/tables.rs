@@ -184,7 +184,7 @@ impl Plan {
         (plan.columns.len() >= least).then_some(plan)
     }
 
-    /// Reads the schema of `metadata`, and finds its fields if the codec is `struct`.
+    /// Reads the schema of `metadata`, and finds its fields if the codec is `struct` or `json+struct`.
     pub(super) fn read_schema(&mut self, source: &dyn Source, items: &[Item]) -> Result<(), SourceError> {
         let Some(schema) = self.schema.map(|number| &items[number]).filter(|schema| schema.count > 0) else {
             return Ok(());
@@ -197,14 +197,14 @@ impl Plan {
             return Ok(());
         }
         let schema = source.read(schema.data.clone())?;
-        if !schema::codec(&schema).is_ok_and(|codec| codec == Codec::Struct) {
-            return Ok(());
-        }
+        let layout_of = match schema::codec(&schema) {
+            Ok(Codec::Struct) => Layout::of,
+            Ok(Codec::JsonStruct) => Layout::with_json,
+            _ => return Ok(()),
+        };
         let layout = match schema.len() > LONGEST_SCHEMA {
             true => Err(format!("it has more than {LONGEST_SCHEMA} bytes")),
-            false => {
-                String::from_utf8(schema).map_err(|error| error.to_string()).and_then(|schema| Layout::of(&schema))
-            }
+            false => String::from_utf8(schema).map_err(|error| error.to_string()).and_then(|schema| layout_of(&schema)),
         };
         match layout {
             Ok(layout) => {

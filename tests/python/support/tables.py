@@ -230,7 +230,7 @@ NUMBERS = {"?": "?", "b": "i1", "B": "u1", "h": "<i2", "H": "<u2", "i": "<i4", "
 
 
 def of_metadata(schema, rows):
-    """Columns of metadata with the codec `struct`, and those that are left out. The rows are decoded by tskit.
+    """Columns of metadata with the codec `struct` or `json+struct`, and those that are left out. tskit decodes the rows.
 
     `schema`: as JSON, `rows`: bytes.
     """
@@ -239,6 +239,8 @@ def of_metadata(schema, rows):
     codec = tskit.MetadataSchema(schema)
     rows = [codec.decode_row(row) for row in rows]
     columns, left_out = {}, set()
+    has_json = schema["codec"] == "json+struct"
+    schema = schema["struct"] if has_json else schema
     for path, leaf, lengths in fields_of(schema):
         name = ".".join(("metadata", *path))
         form, count = leaf.get("binaryFormat", ""), int(np.prod([n for n in lengths if n is not None], dtype=object))
@@ -258,6 +260,10 @@ def of_metadata(schema, rows):
             elif not is_bytes:
                 values = of_numpy(np.array(values, NUMBERS[form]))
             columns[name].append(values if lengths else values[0])
+    if has_json:
+        # What is not packed, as tskit writes it.
+        rest = [{name: value for name, value in row.items() if name not in schema["properties"]} for row in rows]
+        columns["metadata.json"] = [tskit.canonical_json(row).encode() for row in rest]
     return columns, left_out
 
 
