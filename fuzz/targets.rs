@@ -240,13 +240,22 @@ pub fn hdf5(bytes: &[u8]) {
     while let Some(at) = next.pop() {
         let Ok(object) = hdf5::Object::read(&reader, at) else { continue };
         let _ = hdf5::attribute::read(&reader, at, object.attributes);
-        if let Ok(links) = hdf5::read_links(&reader, &object) {
-            for link in links.iter() {
-                if let hdf5::Target::Hard(at) = link.target
-                    && seen.insert(at)
-                {
-                    next.push(at);
+        if let Ok(links) = hdf5::open_links(&reader, &object) {
+            let mut take = |links: &hdf5::Links| {
+                for link in links.iter() {
+                    if let hdf5::Target::Hard(at) = link.target
+                        && seen.insert(at)
+                    {
+                        next.push(at);
+                    }
                 }
+            };
+            take(&links);
+            let mut from = links.are_many().then_some(0);
+            while let Some(position) = from {
+                let Ok(page) = links.page(&reader, position) else { break };
+                take(&page.links);
+                from = page.next;
             }
         }
         let Some(dataset) = object.dataset() else { continue };

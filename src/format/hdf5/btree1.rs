@@ -1,6 +1,9 @@
 //! B-trees of version 1: the index of a symbol table, and of chunks (sections 4 and 6.2).
 
-use std::{collections::HashSet, ops::Range};
+use std::{
+    collections::HashSet,
+    ops::{ControlFlow, Range},
+};
 
 use super::{Place, Reader, Result, Structure};
 
@@ -47,17 +50,18 @@ pub(super) fn walk(
     key: u64,
     each: &mut dyn FnMut(Structure<'_>, Place) -> Result<()>,
 ) -> Result<()> {
-    search(reader, root, kind, key, &|keys| Ok(0..keys.children), each)
+    let mut each = |key: Structure<'_>, child| each(key, child).map(ControlFlow::Continue);
+    search(reader, root, kind, key, &|keys| Ok(0..keys.children), &mut each)
 }
 
-/// Does the same for those children of each node that `choose` returns.
+/// Does the same in the order of keys for those children of each node that `choose` returns, until `each` breaks.
 pub(super) fn search(
     reader: &Reader<'_>,
     root: Place,
     kind: Kind,
     key: u64,
     choose: &dyn Fn(&Keys<'_>) -> Result<Range<usize>>,
-    each: &mut dyn FnMut(Structure<'_>, Place) -> Result<()>,
+    each: &mut dyn FnMut(Structure<'_>, Place) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
     let mut visited = HashSet::new();
     // Each node with the level that it must have. The root's level is not known.
@@ -99,7 +103,8 @@ pub(super) fn search(
         for _ in chosen {
             let (key, child) = (node.part(key as usize)?, node.defined()?);
             match its_level {
-                0 => each(key, child)?,
+                0 if each(key, child)?.is_break() => return Ok(()),
+                0 => {}
                 level => next.push((child, Some(level - 1))),
             }
         }

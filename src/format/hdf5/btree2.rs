@@ -1,6 +1,6 @@
 //! B-trees of version 2: indexes of dense links and attributes, of large objects of heaps, and of chunks (section 5).
 
-use std::{cmp::Ordering, collections::HashSet};
+use std::{cmp::Ordering, collections::HashSet, ops::Range};
 
 use super::{Place, Reader, Result, Structure};
 
@@ -36,7 +36,18 @@ struct Level {
 struct Next {
     at: Place,
     records: u64,
+    /// Its records and all below it, as its parent says.
+    total: u64,
     level: usize,
+}
+
+/// A node that was read.
+struct Node {
+    /// Its bytes without the checksum.
+    bytes: Vec<u8>,
+    /// Bytes of the fields of a child that count its records, and those with all below it.
+    width: u64,
+    total_width: u64,
 }
 
 /// Returns the number of bytes that store a number up to `most`.
@@ -77,10 +88,10 @@ pub(super) fn search(
     compare: &dyn Fn(Structure<'_>) -> Result<Ordering>,
     each: &mut dyn FnMut(u8, Structure<'_>) -> Result<()>,
 ) -> Result<()> {
-    let Head { tree, root, records, .. } = head(reader, at, kinds)?;
+    let Head { tree, root, records, all } = head(reader, at, kinds)?;
     let Some(root) = root.filter(|_| records > 0) else { return Ok(()) };
     let mut visited = HashSet::new();
-    let mut next = vec![Next { at: root, records, level: tree.levels.len() - 1 }];
+    let mut next = vec![Next { at: root, records, total: all, level: tree.levels.len() - 1 }];
     while let Some(node) = next.pop() {
         reader.memory.reserve(VISITED)?;
         if !visited.insert(node.at) {
@@ -89,6 +100,26 @@ pub(super) fn search(
         tree.read(reader, &node, &mut next, compare, each)?;
     }
     Ok(())
+}
+
+/// Passes the records whose ranks are in a range to `each`, in their order. Returns the number of all records.
+pub(super) fn range(
+    reader: &Reader<'_>,
+    at: Place,
+    kinds: &[u8],
+    ranks: Range<u64>,
+    each: &mut dyn FnMut(Structure<'_>) -> Result<()>,
+) -> Result<u64> {
+    let Head { tree, root, records, all } = head(reader, at, kinds)?;
+    // Nodes that were visited are not remembered from one range to the next. This bounds all ranges together.
+    if all.checked_mul(tree.record).is_none_or(|bytes| bytes > reader.source.len()) {
+        return Err(reader.damaged(at, format!("a B-tree of {all} records, which a file of this length cannot hold")));
+    }
+    if let Some(root) = root.filter(|_| records > 0) {
+        let root = Next { at: root, records, total: all, level: tree.levels.len() - 1 };
+        tree.read_range(reader, &root, 0, &ranks, each)?;
+    }
+    Ok(all)
 }
 
 fn head(reader: &Reader<'_>, at: Place, kinds: &[u8]) -> Result<Head> {
@@ -128,16 +159,9 @@ fn levels(node: u64, record: u64, address: u64, depth: u16) -> Vec<Level> {
 }
 
 impl Tree {
-    /// Reads a node: passes its equal records on, and adds the children that may have such records to `next`.
-    fn read(
-        &self,
-        reader: &Reader<'_>,
-        node: &Next,
-        next: &mut Vec<Next>,
-        compare: &dyn Fn(Structure<'_>) -> Result<Ordering>,
-        each: &mut dyn FnMut(u8, Structure<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let &Next { at, records, level } = node;
+    /// Reads a node.
+    fn node(&self, reader: &Reader<'_>, next: &Next) -> Result<Node> {
+        let &Next { at, records, level, .. } = next;
         let room = self.levels.get(level).map_or(0, |level| level.most);
         if records > room {
             return Err(reader.damaged(at, format!("a node of a B-tree with {records} records and room for {room}")));
@@ -156,29 +180,112 @@ impl Tree {
         if kind != self.kind {
             return Err(fields.damaged(format!("a node of kind {kind} in a B-tree of kind {}", self.kind)));
         }
+        Ok(Node { bytes, width, total_width })
+    }
+
+    /// Reads a node: passes its equal records on, and adds the children that may have such records to `next`.
+    fn read(
+        &self,
+        reader: &Reader<'_>,
+        node: &Next,
+        next: &mut Vec<Next>,
+        compare: &dyn Fn(Structure<'_>) -> Result<Ordering>,
+        each: &mut dyn FnMut(u8, Structure<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let read = self.node(reader, node)?;
+        let mut fields = read.fields(reader, node.at)?;
         // Children from this one on may have equal records, up to the one before the first greater record.
         let (mut from, mut to) = (0, None);
-        for number in 0..records {
+        for number in 0..node.records {
             let record = fields.part(self.record as usize)?;
             match compare(record.clone())? {
                 Ordering::Less => from = number + 1,
-                Ordering::Equal => each(kind, record)?,
+                Ordering::Equal => each(self.kind, record)?,
                 Ordering::Greater => {
                     to.get_or_insert(number);
                 }
             }
         }
-        if below.is_some() {
+        if node.level > 0 {
             let first = next.len();
-            for number in 0..=records {
-                let (at, records) = (fields.defined()?, fields.uint(width as usize)?);
-                fields.skip(total_width as usize)?;
+            for number in 0..=node.records {
+                let child = read.child(&mut fields, node.level)?;
                 if number >= from && to.is_none_or(|to| number <= to) {
-                    next.push(Next { at, records, level: level - 1 });
+                    next.push(child);
                 }
             }
             reader.expect(next.iter().skip(first).map(|child| child.at), self.node);
         }
         Ok(())
+    }
+
+    /// Passes the records of a node and of all below it to `each`, in their order, if their ranks are in the range.
+    /// `rank` is that of the first.
+    fn read_range(
+        &self,
+        reader: &Reader<'_>,
+        node: &Next,
+        mut rank: u64,
+        ranks: &Range<u64>,
+        each: &mut dyn FnMut(Structure<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let read = self.node(reader, node)?;
+        let mut fields = read.fields(reader, node.at)?;
+        let mut records = fields.part((node.records * self.record) as usize)?;
+        let mut children = Vec::new();
+        if node.level > 0 {
+            for _ in 0..=node.records {
+                reader.memory.reserve(size_of::<Next>() as u64)?;
+                children.push(read.child(&mut fields, node.level)?);
+            }
+        }
+        let below = children.iter().fold(0, |all: u64, child| all.saturating_add(child.total));
+        if below.saturating_add(node.records) != node.total {
+            let (records, total) = (node.records, node.total);
+            let reason = format!("a node of a B-tree with {records} records and {below} below it, and not {total}");
+            return Err(reader.damaged(node.at, reason));
+        }
+        // Those of the range are read soon.
+        let mut start = rank;
+        let wanted = children.iter().filter(|child| {
+            let from = start;
+            start = start.saturating_add(child.total).saturating_add(1);
+            from < ranks.end && ranks.start < from.saturating_add(child.total)
+        });
+        reader.expect(wanted.map(|child| child.at), self.node);
+        let mut children = children.into_iter();
+        for number in 0..=node.records {
+            if let Some(child) = children.next() {
+                let end = rank.saturating_add(child.total);
+                if rank < ranks.end && ranks.start < end {
+                    self.read_range(reader, &child, rank, ranks, each)?;
+                }
+                rank = end;
+            }
+            if number < node.records {
+                let record = records.part(self.record as usize)?;
+                if ranks.contains(&rank) {
+                    each(record)?;
+                }
+                rank = rank.saturating_add(1);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    /// Returns the fields after the head.
+    fn fields<'a>(&'a self, reader: &Reader<'_>, at: Place) -> Result<Structure<'a>> {
+        let mut fields = reader.structure(at, &self.bytes);
+        fields.skip(6)?;
+        Ok(fields)
+    }
+
+    /// Returns the next child of a node of a level.
+    fn child(&self, fields: &mut Structure<'_>, level: usize) -> Result<Next> {
+        let (at, records) = (fields.defined()?, fields.uint(self.width as usize)?);
+        let total = if self.total_width == 0 { records } else { fields.uint(self.total_width as usize)? };
+        Ok(Next { at, records, total, level: level - 1 })
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Heap<'r, 'a> {
     large: Option<Vec<(u64, Large)>>,
     /// The direct block that was read last: its offset in the heap, its place, and its bytes.
     last: Option<(u64, Place, Vec<u8>)>,
+    /// Bytes of memory that are reserved for direct blocks.
+    room: u64,
     /// The indirect blocks on the way to it.
     way: Vec<(Place, Vec<u8>)>,
 }
@@ -115,6 +117,7 @@ impl<'r, 'a> Heap<'r, 'a> {
             rows,
             large: None,
             last: None,
+            room: 0,
             way: Vec::new(),
         })
     }
@@ -296,10 +299,10 @@ impl<'r, 'a> Heap<'r, 'a> {
     }
 
     /// Reads a direct block of a size.
-    fn direct(&self, block: Child, size: u64) -> Result<Vec<u8>> {
+    fn direct(&mut self, block: Child, size: u64) -> Result<Vec<u8>> {
         let reader = self.reader;
         let bytes = match block.filtered {
-            None => reader.read(block.at, size)?,
+            None => reader.read_into_room(block.at, size, &mut self.room)?,
             Some((stored, mask)) => self.decode(block.at, reader.read(block.at, stored)?, mask, size)?,
         };
         reader.check_signature(block.at, b"FHDB", &bytes)?;

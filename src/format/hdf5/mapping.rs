@@ -1,6 +1,6 @@
 //! Data of a dataset that are stored elsewhere: virtual datasets and external files (section 6.4).
 
-use super::{Place, Reader, Result, Selection, Structure, links::local_heap};
+use super::{Place, Reader, Result, Selection, Structure, symbol_table::local_heap};
 
 /// A part of a virtual dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]

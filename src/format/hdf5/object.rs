@@ -108,17 +108,6 @@ pub fn open_links(reader: &Reader<'_>, group: &Object) -> Result<Links> {
     }
 }
 
-/// Reads all links of a group.
-///
-/// # Errors
-/// Damage.
-pub fn read_links(reader: &Reader<'_>, group: &Object) -> Result<Links> {
-    match group.links() {
-        Some(stored) => Links::read(reader, group.at, stored),
-        None => Err(reader.damaged(group.at, "an object that is no group")),
-    }
-}
-
 fn datatype(reader: &Reader<'_>, at: Place, header: &Header) -> Result<Datatype> {
     let message = header.find(header::DATATYPE).ok_or_else(|| reader.damaged(at, "a dataset without a type"))?;
     let body = header.body(reader, message)?;

@@ -62,12 +62,22 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// Damage if they are not; an error of the source, also if memory is refused.
     pub fn read(&self, at: Place, length: u64) -> Result<Vec<u8>> {
+        self.read_into_room(at, length, &mut 0)
+    }
+
+    /// Does the same for structures of which only one is in memory at a time. `room` is the bytes that were reserved for
+    /// them; more are reserved if they do not suffice.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_into_room(&self, at: Place, length: u64, room: &mut u64) -> Result<Vec<u8>> {
         wanted::check()?;
         let (start, len) = (self.place(at), self.source.len());
         let end = start.checked_add(length).filter(|end| *end <= len);
         let end = end.ok_or_else(|| self.damaged(at, format!("{length} bytes in a file of {len}")))?;
-        if length > SMALL {
-            self.memory.reserve(length)?;
+        if length > (*room).max(SMALL) {
+            self.memory.reserve(length - *room)?;
+            *room = length;
         }
         Ok(self.source.read(start..end)?)
     }

@@ -1,15 +1,17 @@
 //! Groups with their places in the tree.
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 use super::{
     node::{Place, ROOT_PLACE},
-    store::{Damage, Described, Held, Store, fault},
+    store::{Damage, Described, Held, Paged, Store, fault},
 };
 use crate::{
     format::hdf5::{self, Kind, Link, Links, Object, Target},
+    source::SourceError,
     tree::names,
     view::{Fault, ReadContext},
+    wanted,
 };
 
 /// Most groups on the way from the root (section 7.3).
@@ -32,16 +34,85 @@ pub(super) struct Group {
     pub(super) parent: Option<(Arc<Self>, Box<[u8]>)>,
 }
 
-/// All links of a group.
-pub(super) struct All(Arc<Held<Links>>);
+/// Consecutive links of a group, in their order: all if they are few.
+pub(super) struct Batch {
+    found: Found,
+    /// The place of the first link that was asked for.
+    pub(super) from: usize,
+    /// The position of the next batch, if there are more links.
+    next: Option<u64>,
+    /// The header of the group.
+    at: hdf5::Place,
+}
 
-impl std::ops::Deref for All {
-    type Target = Links;
+enum Found {
+    Few(Arc<Held<Links>>),
+    Many(Arc<Paged>),
+}
 
-    fn deref(&self) -> &Links {
-        static NONE: Links = Links::new();
-        self.0.found.as_ref().unwrap_or(&NONE)
+impl Batch {
+    /// Returns the links from a position on of the group at an address.
+    fn of(
+        store: &Store,
+        context: &ReadContext,
+        (at, links): (hdf5::Place, &Arc<Held<Links>>),
+        position: u64,
+    ) -> Result<Self, Fault> {
+        let known = links.found.as_ref().map_err(Damage::fault)?;
+        if !known.are_many() {
+            let from = usize::try_from(position).unwrap_or(usize::MAX);
+            return Ok(Self { at, found: Found::Few(links.clone()), from, next: None });
+        }
+        let paged = store.page(context, at, known, position)?;
+        let (from, next) = (paged.page.place(position), paged.page.next);
+        Ok(Self { at, found: Found::Many(paged), from, next })
     }
+
+    /// Returns the position of the batch after this one, if there are more links. This one is then no longer kept.
+    pub(super) fn finish(self, store: &Store, context: &ReadContext) -> Option<u64> {
+        if self.next.is_some() {
+            store.forget_page(context, self.at, self.position(0));
+        }
+        self.next
+    }
+
+    /// Returns the links. Those before the first one that was asked for are among them.
+    pub(super) fn links(&self) -> &Links {
+        static NONE: Links = Links::new();
+        match &self.found {
+            Found::Few(links) => links.found.as_ref().unwrap_or(&NONE),
+            Found::Many(paged) => &paged.page.links,
+        }
+    }
+
+    /// Returns the position of the link at a place.
+    pub(super) fn position(&self, place: usize) -> u64 {
+        match &self.found {
+            Found::Few(_) => place as u64,
+            Found::Many(paged) => paged.page.position(place),
+        }
+    }
+}
+
+/// Passes the links of the group at an address to `each` in their order, until it breaks.
+pub(super) fn each_link(
+    store: &Store,
+    context: &ReadContext,
+    links: (hdf5::Place, &Arc<Held<Links>>),
+    each: &mut dyn FnMut(&Link<'_>) -> Result<ControlFlow<()>, Fault>,
+) -> Result<(), Fault> {
+    let mut next = Some(0);
+    while let Some(position) = next {
+        let batch = Batch::of(store, context, links, position)?;
+        for link in batch.links().iter() {
+            wanted::check().map_err(SourceError::from)?;
+            if each(&link)?.is_break() {
+                return Ok(());
+            }
+        }
+        next = batch.finish(store, context);
+    }
+    Ok(())
 }
 
 /// What a hard link leads to.
@@ -69,13 +140,21 @@ impl Group {
         self.links.found.as_ref().map_err(Damage::fault)
     }
 
-    /// Returns all its links.
-    pub(super) fn all(&self, store: &Store, context: &ReadContext) -> Result<All, Fault> {
-        let links = if self.links()?.are_many() { store.all_links(context, self.at)? } else { self.links.clone() };
-        match &links.found {
-            Ok(_) => Ok(All(links)),
-            Err(damage) => Err(damage.fault()),
-        }
+    /// Returns the links from a position on; 0 is that of the first.
+    pub(super) fn batch(&self, store: &Store, context: &ReadContext, position: u64) -> Result<Batch, Fault> {
+        self.links()?;
+        Batch::of(store, context, (self.at, &self.links), position)
+    }
+
+    /// Passes its links to `each` in their order, until it breaks.
+    pub(super) fn each(
+        &self,
+        store: &Store,
+        context: &ReadContext,
+        each: &mut dyn FnMut(&Link<'_>) -> Result<ControlFlow<()>, Fault>,
+    ) -> Result<(), Fault> {
+        self.links()?;
+        each_link(store, context, (self.at, &self.links), each)
     }
 
     /// Returns the link with a number.

@@ -1,7 +1,7 @@
 //! Tables that are added to well-known kinds of files: AnnData, robot recordings, and flat data of reinforcement
 //! learning (section 8).
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 use super::{
     Hdf5,
@@ -219,12 +219,12 @@ impl Hdf5 {
         if group.links().is_err() {
             return Ok(false);
         }
-        for link in group.all(&self.store, context)?.iter() {
-            if demo(&link.name).is_some() && group.child(&self.store, context, &link)?.is_some() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let mut has_demos = false;
+        group.each(&self.store, context, &mut |link| {
+            has_demos = demo(&link.name).is_some() && group.child(&self.store, context, link)?.is_some();
+            Ok(if has_demos { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(has_demos)
     }
 
     /// Returns the number of steps of flat data.
@@ -334,21 +334,21 @@ impl Hdf5 {
             return Ok(TableColumns::default());
         };
         let mut demos = Vec::new();
-        let links = group.all(&self.store, context)?;
-        for (place, link) in links.iter().enumerate() {
+        group.each(&self.store, context, &mut |link| {
             if let Some(order) = demo(&link.name)
-                && group.child(&self.store, context, &link)?.is_some()
+                && group.child(&self.store, context, link)?.is_some()
             {
-                memory.reserve(128 + 4 * link.name.len() as u64)?;
-                demos.push((order, place));
+                memory.reserve(192 + 6 * link.name.len() as u64)?;
+                demos.push((order, link.name.to_vec(), link.number));
             }
-        }
-        // Places are in the order of names.
+            Ok(ControlFlow::Continue(()))
+        })?;
         demos.sort_unstable();
         let rows = demos.len() as u64;
         let mut texts = Vec::with_capacity(demos.len());
         let (mut samples, mut steps) = (Numbers::default(), Numbers::default());
-        for link in demos.into_iter().filter_map(|(_, place)| links.nth(place)) {
+        for (_, _, number) in demos {
+            let Some(link) = group.link(&self.store, context, number)? else { continue };
             texts.push((&*link.name).into());
             let Some(found) = self.found_by(context, &group, &link)? else { continue };
             let described = found.described();
@@ -377,16 +377,18 @@ impl Hdf5 {
         let Some(steps) = self.steps(context)? else { return Ok(TableColumns::default()) };
         let mut columns = TableColumns::new(steps);
         columns.add(memory, b"step", |name| Ok(Ok(Column::row_numbers(&name, DType::I64, steps))))?;
-        for link in self.root.all(&self.store, context)?.iter() {
-            let name = &*link.name;
-            let Some(found) = self.found_by(context, &self.root, &link)? else { continue };
-            let Some(described) = found.described() else { continue };
-            let Some(form) = described.form.as_ref().filter(|form| form.dims.first() == Some(&steps)) else { continue };
-            if !matches!(&form.kind, FormKind::Plain(plain) if plain.element.record().is_none()) {
-                continue;
+        self.root.each(&self.store, context, &mut |link| {
+            let Some(found) = self.found_by(context, &self.root, link)? else { return Ok(ControlFlow::Continue(())) };
+            let form = found.described().and_then(|described| described.form.as_ref());
+            let is_column = form.is_some_and(|form| {
+                form.dims.first() == Some(&steps)
+                    && matches!(&form.kind, FormKind::Plain(plain) if plain.element.record().is_none())
+            });
+            if is_column {
+                columns.add(memory, &link.name, |shown| data_frames::array_of(context, &found, shown, None))?;
             }
-            columns.add(memory, name, |shown| data_frames::array_of(context, &found, shown, None))?;
-        }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(columns)
     }
 }

@@ -6,15 +6,18 @@ use super::{
     Hdf5, chunks, elements,
     group::{Group, Hard},
     node::{Node, Part},
+    shown,
     store::{Described, Held},
 };
 use crate::{
     format::hdf5::{Chunked, Dataset, Kind, Layout, Link, Object, Target},
+    source::SourceError,
     tree::{NodeId, names},
     view::{
         Fault, ReadContext, View,
         grid::{chunk_name, parse_chunk_name},
     },
+    wanted,
 };
 
 /// Returns the chunks of a dataset and its axes.
@@ -67,11 +70,17 @@ impl Hdf5 {
                 Some(number) => group.link(&self.store, context, number)?.filter(is_it),
                 None => None,
             };
-            let all =
-                if found.is_none() && name.contains("%~") { Some(group.all(&self.store, context)?) } else { None };
-            let Some(link) = found.or_else(|| all.as_ref()?.iter().find(is_it)) else { return Ok(None) };
+            let mut number = found.map(|link| link.number);
+            if number.is_none() && name.contains("%~") {
+                group.each(&self.store, context, &mut |link| {
+                    number = is_it(link).then_some(link.number);
+                    Ok(if number.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                })?;
+            }
+            let Some(number) = number else { return Ok(None) };
+            let Some(link) = group.link(&self.store, context, number)? else { return Ok(None) };
             let Some(part) = self.raw_part(context, &group, &link)? else { return Ok(None) };
-            return Ok(Node::of(part, group.child_place(link.number)?).pack());
+            return Ok(Node::of(part, group.child_place(number)?).pack());
         }
         let Some(object) = self.raw_dataset(context, node)? else { return Ok(None) };
         let Ok(described) = &object.found else { return Ok(None) };
@@ -99,21 +108,30 @@ impl Hdf5 {
         from: u64,
         each: &mut dyn FnMut(u64, &str, Node) -> ControlFlow<()>,
     ) -> Result<(), Fault> {
-        let from = usize::try_from(from).unwrap_or(usize::MAX);
         if node.part == Part::RawGroup {
             let Some(group) = self.group_at(context, node.place)? else { return Ok(()) };
-            let links = group.all(&self.store, context)?;
-            for number in from..links.len() {
-                crate::wanted::check().map_err(|error| Fault::from(crate::source::SourceError::from(error)))?;
-                let Some(link) = links.nth(number) else { break };
-                let Some(part) = self.raw_part(context, &group, &link)? else { continue };
-                let name = names::folder(&link.name, &names::RESERVED, 1);
-                if each(number as u64 + 1, &name, Node::of(part, group.child_place(link.number)?)).is_break() {
-                    break;
+            let (first, skip) = shown::position(from);
+            let mut next = Some(first);
+            while let Some(start) = next {
+                let batch = group.batch(&self.store, context, start)?;
+                for at in batch.from..batch.links().len() {
+                    wanted::check().map_err(SourceError::from)?;
+                    let (Some(link), position) = (batch.links().nth(at), batch.position(at)) else { break };
+                    if position == first && skip > 0 {
+                        continue;
+                    }
+                    let Some(part) = self.raw_part(context, &group, &link)? else { continue };
+                    let name = names::folder(&link.name, &names::RESERVED, 1);
+                    let node = Node::of(part, group.child_place(link.number)?);
+                    if each(shown::after(position, 0)?, &name, node).is_break() {
+                        return Ok(());
+                    }
                 }
+                next = batch.finish(&self.store, context);
             }
             return Ok(());
         }
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
         let Some(object) = self.raw_dataset(context, node)? else { return Ok(()) };
         let Ok(described) = &object.found else { return Ok(()) };
         let Some((_, chunked, dims)) = chunked(described) else { return Ok(()) };

@@ -5,16 +5,18 @@ use std::{ops::ControlFlow, sync::Arc};
 use super::{
     Hdf5,
     form::{Form, FormKind},
-    group::{Group, Located},
+    group::{Batch, Group, Located},
     node::{Node, Part, Place},
     pictures::Pictures,
     soft::{self, Arrived, Outside},
-    store::{Described, Held},
+    store::{Described, Held, fault},
 };
 use crate::{
     format::hdf5::{self, AttributesAt, Kind, Link, Target},
+    source::SourceError,
     tree::{DESCRIPTION, NodeId, attributes, names},
     view::{Fault, ReadContext},
+    wanted,
 };
 
 /// What a link of a group is shown as.
@@ -50,8 +52,8 @@ pub(super) const WHOLE: u64 = 255;
 /// Number of links of a group whose objects are announced before the first of them is read.
 const AHEAD: usize = 256;
 
-/// Most links of a group whose objects are kept when the group is listed.
-const KEPT: usize = 1 << 16;
+/// Positions in a group's folder of each link.
+const PER_LINK: u64 = 16;
 
 /// Suffixes of files. If one ends in another, the longer one comes first.
 const SUFFIXES: [&str; 6] = [attributes::BESIDE, ".npy", ".jsonl", ".txt", ".bin", ".parquet"];
@@ -76,6 +78,20 @@ impl Piece {
             Some(suffix) => names::file(link, suffix, 1),
             None => names::folder(link, &names::RESERVED, 1),
         }
+    }
+}
+
+/// Returns the position in a group's folder after an entry of the link at a position in the group. Each link takes 16.
+pub(super) fn after(link: u64, entry: usize) -> Result<u64, Fault> {
+    let after = link.checked_add(1).and_then(|link| link.checked_mul(PER_LINK)?.checked_add(entry as u64 + 1));
+    after.filter(|after| *after < 1 << 62).ok_or_else(|| fault(0, "a link too far behind in its file to be listed"))
+}
+
+/// Returns the position of a link in a group by that in the group's folder, and the number of its entries before.
+pub(super) fn position(from: u64) -> (u64, usize) {
+    match from.checked_sub(PER_LINK) {
+        Some(after) => (after / PER_LINK, (from % PER_LINK) as usize),
+        None => (0, 0),
     }
 }
 
@@ -242,12 +258,16 @@ impl Hdf5 {
         }
         // The names of long ones end in a hash.
         if name.contains("%~") {
-            for link in group.all(&self.store, context)?.iter() {
+            let mut found = None;
+            group.each(&self.store, context, &mut |link| {
                 let is_long = 3 * link.name.len() + 64 > names::NAME_MAX;
-                if is_long && let Some(found) = self.piece_of_name(context, group, &link, name)? {
-                    return Ok(Some((link.number, found)));
+                if is_long && let Some(piece) = self.piece_of_name(context, group, link, name)? {
+                    found = Some((link.number, piece));
+                    return Ok(ControlFlow::Break(()));
                 }
-            }
+                Ok(ControlFlow::Continue(()))
+            })?;
+            return Ok(found);
         }
         Ok(None)
     }
@@ -329,7 +349,7 @@ impl Hdf5 {
         Ok(self.store.object(context, group.at)?.found.as_ref().is_ok_and(has_attributes))
     }
 
-    /// Lists a group's folder. Each link takes 16 positions.
+    /// Lists a group's folder.
     pub(super) fn list_group(
         &self,
         context: &ReadContext,
@@ -337,8 +357,7 @@ impl Hdf5 {
         from: u64,
         each: &mut dyn FnMut(u64, &str, Node) -> ControlFlow<()>,
     ) -> Result<(), Fault> {
-        let links = group.all(&self.store, context)?;
-        let is_kept = links.len() <= KEPT;
+        group.links()?;
         if from < 1 && self.group_has_attributes(context, group)? {
             let node = Node::of(Part::Attributes, group.place);
             if each(1, attributes::OF_GROUP, node).is_break() {
@@ -361,23 +380,46 @@ impl Hdf5 {
                 }
             }
         }
-        let (first, skip) = ((from / 16).max(1) - 1, if from < 16 { 0 } else { from % 16 });
-        for number in first as usize..links.len() {
-            crate::wanted::check().map_err(|error| Fault::from(crate::source::SourceError::from(error)))?;
-            if (number - first as usize).is_multiple_of(AHEAD) {
-                self.store.expect(context, links.objects(number..number.saturating_add(AHEAD)));
+        let (first, mut skip) = position(from);
+        let mut next = Some(first);
+        while let Some(start) = next {
+            let batch = group.batch(&self.store, context, start)?;
+            if self.list_batch(context, group, &batch, (first, &mut skip), each)?.is_break() {
+                return Ok(());
             }
-            let Some(link) = links.nth(number) else { break };
+            next = batch.finish(&self.store, context);
+        }
+        Ok(())
+    }
+
+    /// Lists the links of a batch. At the first position, entries are left out.
+    fn list_batch(
+        &self,
+        context: &ReadContext,
+        group: &Arc<Group>,
+        batch: &Batch,
+        (first, skip): (u64, &mut usize),
+        each: &mut dyn FnMut(u64, &str, Node) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Fault> {
+        let links = batch.links();
+        // Of very many objects, a listing needs each only once.
+        let is_kept = !group.links()?.are_many();
+        for at in batch.from..links.len() {
+            wanted::check().map_err(SourceError::from)?;
+            if (at - batch.from).is_multiple_of(AHEAD) {
+                self.store.expect(context, links.objects(at..at.saturating_add(AHEAD)));
+            }
+            let Some(link) = links.nth(at) else { break };
+            let position = batch.position(at);
             let place = group.child_place(link.number)?;
             let shown = self.shown_in(context, group, &link, is_kept)?;
             let pieces = self.pieces_shown(context, group, &link, &shown)?;
-            let skip = if number as u64 == first { skip as usize } else { 0 };
-            let base = (number as u64 + 1) * 16;
+            let skip = if position == first { std::mem::take(skip) } else { 0 };
             let count = pieces.len();
             for (at, piece) in pieces.into_iter().enumerate().skip(skip) {
                 let node = Node::item(piece.part, place, piece.item);
-                if each(base + at as u64 + 1, &piece.name(&link.name), node).is_break() {
-                    return Ok(());
+                if each(after(position, at)?, &piece.name(&link.name), node).is_break() {
+                    return Ok(ControlFlow::Break(()));
                 }
             }
             if let Shown::Object(object) = &shown
@@ -385,12 +427,12 @@ impl Hdf5 {
                 && self.object_has_large(context, object)?
             {
                 let name = self.arrays_folder(context, group, Some(&link))?;
-                if each(base + count as u64 + 1, &name, Node::of(Part::LargeAttributes, place)).is_break() {
-                    return Ok(());
+                if each(after(position, count)?, &name, Node::of(Part::LargeAttributes, place)).is_break() {
+                    return Ok(ControlFlow::Break(()));
                 }
             }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Returns the name of a node in its folder.

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     cache::{BlockError, Buffer, Key, Reservation, Tag},
     format::hdf5::{
-        self, Error, Kind, Layout, Links, Mapping, Object, Place, Reader, Slot, Superblock,
+        self, Error, Kind, Layout, Links, Mapping, Object, Page, Place, Reader, Slot, Superblock,
         attribute::{self, Attribute},
         global_heap::{self, Collection},
     },
@@ -47,7 +47,7 @@ const MAPPINGS: Tag = Tag::Parsed(5);
 const SLOTS: Tag = Tag::Parsed(6);
 const GRID: Tag = Tag::Parsed(7);
 const HIDDEN_GRID: Tag = Tag::Parsed(8);
-const ALL_LINKS: Tag = Tag::Parsed(11);
+const PAGE: Tag = Tag::Parsed(11);
 const EXTENDED: Tag = Tag::Parsed(12);
 
 /// Tag of documents, by their places.
@@ -63,6 +63,12 @@ pub(super) type Known<T> = Result<T, Damage>;
 #[derive(Debug)]
 pub(super) struct Held<T> {
     pub(super) found: Known<T>,
+}
+
+/// A page of links, with its memory if the cache does not keep it.
+pub(super) struct Paged {
+    pub(super) page: Page,
+    _room: Option<Reservation>,
 }
 
 /// Damage of a part of a file.
@@ -333,15 +339,41 @@ impl Store {
         self.held_of(context, (LINKS, at), hdf5::open_links, Links::memory_usage)
     }
 
-    /// Returns all links of the group at an address.
-    pub(super) fn all_links(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Links>>, Fault> {
-        let opened = self.links(context, at)?;
-        match &opened.found {
-            Ok(links) if links.are_many() => {
-                self.held_of(context, (ALL_LINKS, at), hdf5::read_links, Links::memory_usage)
-            }
-            _ => Ok(opened),
+    /// Returns the page with a position of the many links of the group at an address.
+    pub(super) fn page(
+        &self,
+        context: &ReadContext,
+        at: Place,
+        links: &Links,
+        position: u64,
+    ) -> Result<Arc<Paged>, Fault> {
+        let start = links.page_start(position);
+        let make = || {
+            let (page, room) = self.read_keeping(context, |reader| {
+                let page = known(links.page(reader, start.unwrap_or(position)))?.map_err(|damage| damage.fault())?;
+                let usage = Self::ENTRY + page.links.memory_usage();
+                Ok((page, usage))
+            })?;
+            Ok((page, room))
+        };
+        match start {
+            // The kernel asks for a page of fixed bounds several times.
+            Some(start) => context.cache.parsed_or_make(self.page_key(context, at, start), || {
+                let (page, room) = make()?;
+                Ok((Paged { page, _room: None }, room))
+            }),
+            None => make().map(|(page, room)| Arc::new(Paged { page, _room: Some(room) })),
         }
+    }
+
+    /// Forgets a page that was read to its end.
+    pub(super) fn forget_page(&self, context: &ReadContext, at: Place, start: u64) {
+        context.cache.forget_parsed(self.page_key(context, at, start));
+    }
+
+    fn page_key(&self, context: &ReadContext, at: Place, start: u64) -> Key {
+        let name: Vec<u8> = [self.number, at, start].into_iter().flat_map(u64::to_le_bytes).collect();
+        Key::of_name(context.container, PAGE, &name)
     }
 
     /// Runs work that reads structures of the file and keeps nothing large. Damage is a failure.

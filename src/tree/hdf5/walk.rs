@@ -1,17 +1,24 @@
 //! The walk over all objects of a file: breadth-first by hard links, each object once. It gives every object one path,
 //! for references and for `container.json` (section 7.3).
 
-use std::collections::HashMap;
+use std::{
+    hash::{BuildHasher, RandomState},
+    ops::ControlFlow,
+};
 
-use super::store::{Damage, Described, Store, fault};
+use hashbrown::HashTable;
+
+use super::{
+    group::each_link,
+    store::{Damage, Described, Store, fault},
+};
 use crate::{
     cache::Reservation,
     format::hdf5::{Kind, Object, Place, Target},
     limits,
-    source::{Memory, SourceError},
+    source::Memory,
     tree::{memory::WorkingMemory, names},
     view::{Fault, ReadContext},
-    wanted,
 };
 
 /// Most links that it follows.
@@ -20,6 +27,9 @@ const LINKS: usize = 1_000_000;
 /// Number of links of a group whose objects are announced before the first of them is read.
 const AHEAD: usize = 1024;
 
+/// Most objects that stay in the cache as they are walked over.
+const KEPT: usize = 1 << 16;
+
 /// Most groups on the way from the root.
 const DEPTH: u32 = 64;
 
@@ -27,10 +37,9 @@ const DEPTH: u32 = 64;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Met {
     pub(super) at: Place,
-    /// The group in which it was met, by its number, and its name there.
+    /// The group in which it was met, by its number, and where its name there begins. It ends where the next one begins.
     parent: u32,
-    name: (u32, u32),
-    depth: u32,
+    name: u32,
 }
 
 /// A link whose target is not shown.
@@ -47,7 +56,9 @@ pub(super) struct LeftOut {
 pub(super) struct Walk {
     met: Vec<Met>,
     names: Vec<u8>,
-    by_address: HashMap<Place, u32>,
+    /// The numbers of the objects that were met, by address.
+    by_address: HashTable<u32>,
+    hasher: RandomState,
     /// Datasets, committed types, and objects that cannot be read, in the order in which they were met.
     items: Vec<u32>,
     /// External links and user-defined links.
@@ -62,47 +73,67 @@ impl Walk {
     pub(super) fn new(store: &Store, context: &ReadContext) -> Result<Self, Fault> {
         context.may_work()?;
         let memory = WorkingMemory::held(&context.cache);
-        let root = Met { at: store.superblock.root, parent: 0, name: (0, 0), depth: 0 };
         let mut walk = Self {
-            met: vec![root],
+            met: Vec::new(),
             names: Vec::new(),
-            by_address: HashMap::from([(root.at, 0)]),
+            by_address: HashTable::new(),
+            hasher: RandomState::new(),
             items: Vec::new(),
             outside: Vec::new(),
             is_cut: false,
             _room: None,
         };
-        let (mut next, mut followed) = (0, 0);
-        'walk: while let Some(&group) = walk.met.get(next) {
+        walk.meet(&memory, store.superblock.root, 0, b"")?;
+        let (mut next, mut followed, mut expected) = (0, 0, 0);
+        // Objects from this one on are a level below.
+        let (mut depth, mut level) = (0, 1);
+        while let Some(&group) = walk.met.get(next) {
             let number = next as u32;
+            if next == level {
+                (depth, level) = (depth + 1, walk.met.len());
+            }
+            if next == expected {
+                let ahead = walk.met.get(next..).unwrap_or_default().iter().take(AHEAD);
+                expected += ahead.len();
+                store.expect(context, ahead.map(|met| met.at));
+            }
             next += 1;
-            let object = store.object(context, group.at)?;
+            // Of very many objects, the cache keeps none.
+            let object = match walk.met.len() <= KEPT {
+                true => store.object(context, group.at)?,
+                false => store.object_once(context, group.at)?,
+            };
             if !matches!(&object.found, Ok(Described { object: Object { kind: Kind::Group(_), .. }, .. })) {
                 walk.items.push(number);
                 continue;
             }
-            if group.depth > DEPTH {
+            if depth > DEPTH {
                 continue;
             }
-            let links = store.all_links(context, group.at)?;
-            let Ok(links) = &links.found else { continue };
-            store.expect(context, links.objects(0..AHEAD));
-            for link in links.iter() {
-                let name = &*link.name;
-                wanted::check().map_err(SourceError::from)?;
+            let links = store.links(context, group.at)?;
+            let walked = each_link(store, context, (group.at, &links), &mut |link| {
                 followed += 1;
                 if followed > LINKS {
                     walk.is_cut = true;
-                    break 'walk;
+                    return Ok(ControlFlow::Break(()));
                 }
-                match link.target {
-                    Target::Hard(at) => walk.meet(&memory, at, number, name, group.depth + 1)?,
+                let name = &*link.name;
+                match &link.target {
+                    Target::Hard(at) => walk.meet(&memory, *at, number, name)?,
                     Target::Soft(_) => {}
                     Target::External(file, path) => {
                         walk.leave_out(&memory, number, name, Some((file.to_vec(), path.to_vec())))?;
                     }
                     Target::User(_) => walk.leave_out(&memory, number, name, None)?,
                 }
+                Ok(ControlFlow::Continue(()))
+            });
+            match walked {
+                Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {}
+                walked => walked?,
+            }
+            if walk.is_cut {
+                break;
             }
         }
         let usage = walk.memory_usage();
@@ -110,19 +141,28 @@ impl Walk {
         Ok(walk)
     }
 
-    fn meet(&mut self, memory: &dyn Memory, at: Place, parent: u32, name: &[u8], depth: u32) -> Result<(), Fault> {
-        if self.by_address.contains_key(&at) {
+    fn meet(&mut self, memory: &dyn Memory, at: Place, parent: u32, name: &[u8]) -> Result<(), Fault> {
+        if self.number_of(at).is_some() {
             return Ok(());
         }
-        memory.reserve((3 * size_of::<Met>() + 64 + 3 * name.len()) as u64)?;
-        let start = self.names.len();
-        let Ok(place) = u32::try_from(start + name.len()) else {
+        // Lists grow to twice their length, beside what they were.
+        memory.reserve((3 * (size_of::<Met>() + name.len()) + 4 * size_of::<u32>()) as u64)?;
+        let Ok(start) = u32::try_from(self.names.len()) else {
             return Err(fault(0, "names of more than 4 GiB"));
         };
         self.names.extend_from_slice(name);
-        self.by_address.insert(at, self.met.len() as u32);
-        self.met.push(Met { at, parent, name: (start as u32, place), depth });
+        let number = self.met.len() as u32;
+        self.met.push(Met { at, parent, name: start });
+        let (met, hasher) = (&self.met, &self.hasher);
+        let hash = |number: &u32| hasher.hash_one(met.get(*number as usize).map(|met| met.at));
+        self.by_address.insert_unique(hash(&number), number, hash);
         Ok(())
+    }
+
+    /// Returns the number of the object at an address.
+    fn number_of(&self, at: Place) -> Option<u32> {
+        let is_it = |number: &u32| self.met.get(*number as usize).is_some_and(|met| met.at == at);
+        self.by_address.find(self.hasher.hash_one(Some(at)), is_it).copied()
     }
 
     fn leave_out(
@@ -152,7 +192,7 @@ impl Walk {
         };
         self.met.capacity() * size_of::<Met>()
             + self.names.capacity()
-            + self.by_address.capacity() * 32
+            + self.by_address.capacity() * 6
             + 4 * self.items.capacity()
             + self.outside.iter().map(outside).sum::<usize>()
     }
@@ -162,7 +202,8 @@ impl Walk {
         let mut parts = Vec::new();
         let mut number = number;
         while let Some(met) = self.met.get(number as usize).filter(|_| number != 0) {
-            parts.push(self.names.get(met.name.0 as usize..met.name.1 as usize).unwrap_or_default());
+            let end = self.met.get(number as usize + 1).map_or(self.names.len(), |next| next.name as usize);
+            parts.push(self.names.get(met.name as usize..end).unwrap_or_default());
             number = met.parent;
         }
         parts.reverse();
@@ -188,8 +229,8 @@ impl Walk {
 
     /// Returns the stored path of the object at an address; `None` if there is none.
     pub(super) fn path_of(&self, at: Place) -> Result<Option<Vec<u8>>, Fault> {
-        match self.by_address.get(&at) {
-            Some(number) => Ok(Some(self.path(*number))),
+        match self.number_of(at) {
+            Some(number) => Ok(Some(self.path(number))),
             None if self.is_cut => Err(Damage::new(0, "an object behind the first 1,000,000 links").fault()),
             None => Ok(None),
         }
