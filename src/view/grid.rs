@@ -245,7 +245,7 @@ impl Grid {
 
     /// Returns where a chunk is and the context that reads it; `None` for an absent one.
     fn locate(&self, reader: &ReadContext, at: &[u64]) -> Result<Option<(ReadContext, Block)>, Fault> {
-        self.located(reader, self.chunks.chunk(reader, self.place(at))?)
+        self.located(reader, at, self.chunks.chunk(reader, self.place(at))?)
     }
 
     /// Returns the place of a chunk as the format counts: without numbers if the array has no axes.
@@ -254,7 +254,7 @@ impl Grid {
     }
 
     /// Returns the block of a chunk and the context that reads it.
-    fn located(&self, reader: &ReadContext, chunk: Chunk) -> Result<Option<(ReadContext, Block)>, Fault> {
+    fn located(&self, reader: &ReadContext, at: &[u64], chunk: Chunk) -> Result<Option<(ReadContext, Block)>, Fault> {
         let (reader, block) = match chunk {
             Chunk::Absent => return Ok(None),
             Chunk::Stored(block) => (reader.clone(), block),
@@ -262,7 +262,8 @@ impl Grid {
         };
         if block.size != self.chunk_size || block.codec == Codec::None && block.stored_size != block.size {
             let size = if block.codec == Codec::None { block.stored_size } else { block.size };
-            let reason = format!("a chunk of {size} bytes, where {} are needed", self.chunk_size);
+            let (at, needed) = (self.place(at), self.chunk_size);
+            let reason = format!("chunk {at:?} of {size} bytes, where {needed} are needed");
             return Err(fault(&block, Arc::new(BlockError::Refused(reason))));
         }
         Ok(Some((reader, block)))
@@ -347,7 +348,8 @@ impl Grid {
             let mut found = Vec::with_capacity(visits.len());
             let mut places = visits.iter().map(|visit| self.place(&visit.at));
             self.chunks.chunks(reader, &mut places, &mut |chunk| {
-                found.push(self.located(reader, chunk)?);
+                let at = visits.get(found.len()).map_or(&[][..], |visit| &visit.at);
+                found.push(self.located(reader, at, chunk)?);
                 Ok(())
             })?;
             visits.iter_mut().zip(found).for_each(|(visit, block)| visit.block = block);

@@ -189,7 +189,8 @@ impl Chunk {
         let key = Key::new(reader.container, tag, self.stored.number, self.number);
         let block = self.stored.raw_block(&place, self.size)?;
         if block.codec == Codec::None && block.stored_size != block.size {
-            let reason = format!("a chunk of {} bytes, where {} are needed", block.stored_size, block.size);
+            let (at, stored, needed) = (&self.at, block.stored_size, block.size);
+            let reason = format!("chunk {at:?} of {stored} bytes, where {needed} are needed");
             return Err(Fault { block: None, offset: block.offset, error: Arc::new(BlockError::Refused(reason)) });
         }
         Ok(Some((place.reader(reader), block, key)))
