@@ -68,17 +68,49 @@ pub(super) fn is_frame(reader: &ReadContext, group: &impl Member) -> Result<bool
     Ok(group.is_group() && kind(reader, group)? == FRAME.as_bytes())
 }
 
+/// Returns why a data frame has no column that a table can show; `None` if it has one. Looks no further than the first,
+/// which is the index in most files.
+///
+/// # Errors
+/// As [`columns`].
+pub(super) fn without_columns(
+    reader: &ReadContext,
+    frame: &impl Member,
+    memory: &dyn Memory,
+) -> Result<Option<String>, Fault> {
+    let mut first = None;
+    for name in names(reader, frame)? {
+        let made = match frame.member(reader, &name)? {
+            Some(member) => column(reader, &member, String::new(), None, memory)?,
+            None => Err("it is not there".into()),
+        };
+        match made {
+            Ok(_) => return Ok(None),
+            Err(reason) => first = first.or(Some((name, reason))),
+        }
+    }
+    Ok(Some(match first {
+        Some((name, reason)) => format!("no column can be shown; {:?}: {reason}", String::from_utf8_lossy(&name)),
+        None => "it names no columns".into(),
+    }))
+}
+
+/// Returns the names of the columns of a data frame: that of the index, then those that the group lists.
+fn names(reader: &ReadContext, frame: &impl Member) -> Result<Vec<Box<[u8]>>, Fault> {
+    let index = frame.texts(reader, INDEX)?.and_then(|texts| texts.into_iter().next());
+    let order = frame.texts(reader, ORDER)?.unwrap_or_default();
+    Ok(index.into_iter().chain(order).collect())
+}
+
 /// Returns the columns of a data frame: the index, then those that the group lists.
 ///
 /// # Errors
 /// [`Fault`] if the group, or texts that codes stand for, cannot be read.
 pub(super) fn columns(reader: &ReadContext, frame: &impl Member, memory: &dyn Memory) -> Result<TableColumns, Fault> {
-    let index = frame.texts(reader, INDEX)?.and_then(|texts| texts.into_iter().next());
-    let order = frame.texts(reader, ORDER)?.unwrap_or_default();
     let (mut columns, mut rows) = (TableColumns::default(), None);
-    for name in index.iter().chain(&order) {
-        columns.add(memory, name, |shown| {
-            let Some(member) = frame.member(reader, name)? else { return Ok(Err("it is not there".into())) };
+    for name in names(reader, frame)? {
+        columns.add(memory, &name, |shown| {
+            let Some(member) = frame.member(reader, &name)? else { return Ok(Err("it is not there".into())) };
             let made = column(reader, &member, shown, rows, memory)?;
             Ok(made.map(|(column, count)| {
                 rows = Some(count);

@@ -19,6 +19,7 @@ use crate::{
     tree::{
         HDF5, NodeId,
         data_frames::{self, Member},
+        memory::WorkingMemory,
         names,
         rows::{FixedTexts, Rows},
         tables::{Described as DescribedTable, SUFFIX, TableColumns, laid_out, text_column},
@@ -167,7 +168,7 @@ impl Hdf5 {
         described: &Described,
         name: &[u8],
     ) -> Result<Option<Vec<Box<[u8]>>>, Fault> {
-        use crate::{tree::memory::WorkingMemory, view::attributes::Value};
+        use crate::view::attributes::Value;
         let stored = self.attribute(context, described, name, |attribute| {
             let stored = attribute.value.as_ref().ok()?;
             let is_text = matches!(stored.datatype.class, Class::Text(_) | Class::VaryingText(_));
@@ -199,7 +200,7 @@ impl Hdf5 {
         for profile in Profile::ALL {
             let is_there = match profile {
                 Profile::Frame(name) => match self.found(context, &self.root, name.as_bytes())? {
-                    Some(found) => data_frames::is_frame(context, &found)?,
+                    Some(found) => self.is_shown(context, name, &found)?,
                     None => false,
                 },
                 Profile::Episodes => match self.found(context, &self.root, b"data")? {
@@ -213,6 +214,26 @@ impl Hdf5 {
             }
         }
         Ok(self.profiles.get_or_init(|| found.into()))
+    }
+
+    /// Returns whether a group is a data frame that can be shown as a table. If it is one that cannot, notes why.
+    fn is_shown(&self, context: &ReadContext, name: &str, found: &Found<'_>) -> Result<bool, Fault> {
+        let Some(group) = &found.group else { return Ok(false) };
+        if !data_frames::is_frame(context, found)? {
+            return Ok(false);
+        }
+        let memory = WorkingMemory::of_reader(context);
+        memory.hold();
+        let (offset, reason) = match data_frames::without_columns(context, found, &memory) {
+            Ok(None) => return Ok(true),
+            Ok(Some(reason)) => (None, reason),
+            Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {
+                (Some(fault.offset), fault.error.to_string())
+            }
+            Err(fault) => return Err(fault),
+        };
+        self.note(group.place, offset, format!("the data frame {name:?} has no table: {reason}"));
+        Ok(false)
     }
 
     fn has_demos(&self, context: &ReadContext, group: &Arc<Group>) -> Result<bool, Fault> {

@@ -1,0 +1,43 @@
+"""Data frames of AnnData that cannot be tables, or only in part."""
+
+import json
+import os
+
+import h5py
+import numpy as np
+import pyarrow.parquet as pq
+
+from support import mounted
+
+
+def frame(file, name, index, order, **columns):
+    group = file.create_group(name)
+    group.attrs["encoding-type"] = "dataframe"
+    if index is not None:
+        group.attrs["_index"] = index
+    group.attrs["column-order"] = np.array(order, dtype=h5py.string_dtype()) if order else np.zeros(0)
+    for key, value in columns.items():
+        group[key] = value
+
+
+def test_a_frame_without_usable_columns_is_no_table(tmp_path):
+    names = np.array([b"a", b"b", b"c"])
+    with h5py.File(tmp_path / "none.h5ad", "w") as file:
+        frame(file, "obs", "index", ["x"], x=np.zeros((3, 2)))    # no index, and a column of two axes
+        frame(file, "var", None, [])
+    with h5py.File(tmp_path / "some.h5ad", "w") as file:
+        frame(file, "obs", "index", ["x", "y"], x=np.arange(3), y=np.zeros((3, 2)))
+        frame(file, "var", "index", ["x"], index=names, x=np.zeros((3, 2)))
+    with mounted(tmp_path) as mnt:
+        assert sorted(os.listdir(mnt / "none.h5ad")) == ["container.json", "obs", "var"]
+        assert not (mnt / "none.h5ad/obs.parquet").exists() and (mnt / "none.h5ad/obs/x.npy").exists()
+        assert "tables" not in json.loads((mnt / "none.h5ad/container.json").read_text())
+        said = [json.loads(line) for line in (mnt / ".shardfs/problems.jsonl").read_text().splitlines()]
+        said = {line["path"]: line["message"] for line in said if line["container"] == "none.h5ad"}
+        assert said == {
+            "obs/attributes.json": 'the data frame "obs" has no table: no column can be shown; "index": it is not there',
+            "var/attributes.json": 'the data frame "var" has no table: it names no columns',
+        }
+        assert {"obs.parquet", "var.parquet"} <= set(os.listdir(mnt / "some.h5ad"))
+        assert pq.read_table(mnt / "some.h5ad/obs.parquet").to_pydict() == {"x": [0, 1, 2]}
+        assert pq.read_table(mnt / "some.h5ad/var.parquet").to_pydict() == {"index": ["a", "b", "c"]}
