@@ -176,7 +176,16 @@ def test_refused_keys_are_named(store, env, tmp_path, origin):
     assert failed.returncode == 1 and f"; the key AKIA… of {origin} was refused" in failed.stderr
     assert "AKIAE" not in failed.stderr and SECRET not in failed.stderr
     unsigned = run("ls", "s3://b/d", f"--endpoint-url={endpoint}", "--no-sign-request")
-    assert unsigned.returncode == 1 and "give keys by" in unsigned.stderr
+    assert unsigned.returncode == 1 and "without keys are not permitted" in unsigned.stderr
+    assert "instead of --no-sign-request" in unsigned.stderr
+
+
+@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_half_of_the_keys_is_said_to_be_half(store, env, name):
+    env(name, SECRET)
+    failed = run("ls", "s3://b/d", f"--endpoint-url={store[1]}")
+    assert failed.returncode == 1 and "only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set" in failed.stderr
+    assert SECRET not in failed.stderr
 
 
 def test_a_person_is_told_that_a_server_is_tried_again(env, tmp_path):

@@ -218,6 +218,11 @@ fn origin() -> &'static str {
 
 /// Returns the first of: keys of the environment, a web identity, a container's role, the machine's role.
 fn environment(region: &str, options: &Options) -> Result<AwsCredentialProvider, FetchError> {
+    const PAIR: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+    if let [Some(_), None] | [None, Some(_)] = PAIR.map(variable) {
+        let [id, secret] = PAIR;
+        return Err(FetchError::Failed(format!("only one of {id} and {secret} is set; set both, or give --profile")));
+    }
     let builder = AmazonS3Builder::from_env()
         .with_bucket_name("bucket")
         .with_region(region)

@@ -146,7 +146,11 @@ impl Backend for S3 {
     }
 
     fn refused(&self) -> String {
-        let Some(Keys { origin, .. }) = &self.credentials else { return self.remedy().into() };
+        let Some(Keys { origin, .. }) = &self.credentials else {
+            return "requests without keys are not permitted (s3:ListBucket to list, s3:GetObject to read); give keys by \
+                    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or --profile instead of --no-sign-request"
+                .into();
+        };
         let key = self.signed_as.lock();
         format!(
             "the key {key}… of {origin} was refused; check it, its secret key and its rights (s3:ListBucket to list, \
