@@ -327,6 +327,32 @@ def test_metadata_of_slim(tmp_path):
         assert not (mnt / ".shardfs/problems.jsonl").read_text()
 
 
+def test_rows_without_metadata_have_no_lists(tmp_path):
+    """Null is not an empty list, for any reader: numbers, bits and texts, in pages of which some have no lists at all."""
+    schema = packed({
+        "n": {"type": "array", "arrayLengthFormat": "B", "items": number("h")},
+        "b": {"type": "array", "arrayLengthFormat": "B", "items": {"type": "boolean", "binaryFormat": "?"}, "index": 1},
+        "t": {"type": "array", "arrayLengthFormat": "B", "items": {"type": "string", "binaryFormat": "3s"}, "index": 2},
+        "two": {"type": "array", "length": 2, "items": {"type": "string", "binaryFormat": "2s"}, "index": 3}}, nullable=True)
+    codec = tskit.MetadataSchema(schema)
+    some = [codec.validate_and_encode_row(row and {
+        "n": list(range(row)), "b": [at % 3 == 0 for at in range(row)], "t": ["abc"] * (row // 2), "two": ["xy", "zz"]})
+        for row in [None, 1, 2, None, None, 20, 3]]
+    empty = struct.pack("<BBB4s", 0, 0, 0, b"....")
+    kinds = {"mixed": (some + [empty]) * 40, "null": [b""] * 300, "empty": [empty] * 300, "one": [b""],
+             "long": [b""] * 70_000 + some * 10 + [b""] * 70_000}
+    for name, rows in kinds.items():
+        store(tmp_path, f"{name}.trees", of_rows("nodes", schema, rows, time="<f8"))
+    with mounted(tmp_path) as mnt:
+        for name, rows in kinds.items():
+            fields, left_out = tables.of_metadata(schema, rows)
+            assert not left_out and fields["metadata.n"].count(None) == rows.count(b"")
+            count = len(rows)
+            check(mnt / f"{name}.trees/nodes.parquet",
+                  {"id": list(range(count)), "time": [0.0] * count, "metadata": rows} | fields)
+        assert not (mnt / ".shardfs/problems.jsonl").read_text()
+
+
 def with_json(properties, json_properties=None, **more):
     return {"codec": "json+struct", "json": {"type": "object", "properties": json_properties or {}},
             "struct": {"type": "object", "properties": properties}} | more

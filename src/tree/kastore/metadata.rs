@@ -195,7 +195,7 @@ impl FieldOf {
     fn column(self, field: &Field, files: impl Fn() -> RowFiles, reader: &ReadContext) -> Result<Column, Fault> {
         let (name, is_nullable) = (column_name(field), self.metadata.layout.is_nullable);
         let (rows, slots) = (self.metadata.rows, slots(field));
-        let marks = || Marks(self.metadata.clone());
+        let marks = is_nullable.then(|| Marks(self.metadata.clone()));
         let value = field.value.clone();
         let is_text = matches!(value, Value::Text { .. });
         if field.lists > 0 || is_text && slots.is_some() {
@@ -205,12 +205,15 @@ impl FieldOf {
                 Value::Number(dtype) => Elements::Fixed(Element::Of(dtype), data),
                 value => Elements::Texts(Arc::new(Texts { data, value, metadata: self.metadata })),
             };
-            return Ok(Column::varying(name, starts, elements));
+            let column = Column::varying(name, starts, elements);
+            return Ok(match marks {
+                Some(marks) => column.with_missing_lists(Arc::new(marks)),
+                None => column,
+            });
         }
         let Value::Number(dtype) = value else {
             return Ok(Column::strings(name, Arc::new(self), is_text, is_nullable));
         };
-        let marks = is_nullable.then(marks);
         let data = View::default().with_rendered(rows.saturating_mul(self.width * slots.unwrap_or(1)), Numbers(self));
         let column = Column::fixed(name, Element::Of(dtype), slots, data);
         Ok(match marks {

@@ -144,14 +144,15 @@ impl Column {
         Self::new(name, Values::Strings { strings, is_text, is_nullable })
     }
 
-    /// Returns a column of lists whose length varies, or whose elements are texts. No list is missing.
+    /// Returns a column of lists whose length varies, or whose elements are texts. No list is missing
+    /// ([`Self::with_missing_lists`]).
     pub fn varying(name: String, starts: Starts, elements: Elements) -> Self {
         match elements {
             Elements::Fixed(element, data) => {
                 let elements = Elements::Fixed(element.in_lists(), data);
-                Self::new(name, Values::Varying(Varying { starts, elements })).with_dtype(element)
+                Self::new(name, Values::Varying(Varying { starts, elements, missing: None })).with_dtype(element)
             }
-            elements => Self::new(name, Values::Varying(Varying { starts, elements })),
+            elements => Self::new(name, Values::Varying(Varying { starts, elements, missing: None })),
         }
     }
 
@@ -170,11 +171,12 @@ impl Column {
         self
     }
 
-    /// Returns a column of lists with some of them missing.
+    /// Returns a column of lists with some of them missing. Of lists whose length varies, those have no elements.
     #[must_use]
     pub fn with_missing_lists(mut self, missed: Arc<dyn Missed>) -> Self {
         self.values = match self.values {
             Values::Fixed(fixed) if fixed.slots.is_some() => Values::Lists(fixed, missed),
+            Values::Varying(varying) => Values::Varying(Varying { missing: Some(missed.view()), ..varying }),
             values => values,
         };
         self
@@ -313,10 +315,7 @@ impl Column {
     pub(super) fn add_to<'a>(&'a self, schema: &mut Vec<SchemaElement<'a>>) {
         let mut name = self.name.as_str();
         if self.is_list() {
-            let repetition = match self.values {
-                Values::Lists(..) => Repetition::Optional,
-                _ => Repetition::Required,
-            };
+            let repetition = if self.is_nullable() { Repetition::Optional } else { Repetition::Required };
             let group = |name, repetition, logical| SchemaElement {
                 name,
                 repetition: Some(repetition),
@@ -350,7 +349,8 @@ impl Column {
     /// Returns whether values may be missing.
     pub(super) fn is_nullable(&self) -> bool {
         match self.values {
-            Values::Fixed(_) | Values::Varying(_) => false,
+            Values::Fixed(_) => false,
+            Values::Varying(Varying { ref missing, .. }) => missing.is_some(),
             Values::Strings { is_nullable, .. } => is_nullable,
             Values::Nullable(..) | Values::Lists(..) | Values::Keys(_) => true,
         }

@@ -38,6 +38,8 @@ pub enum Elements {
 pub(super) struct Varying {
     pub(super) starts: Starts,
     pub(super) elements: Elements,
+    /// If lists may be missing, a byte for each row, not 0 for those that are. A missing list has no elements.
+    pub(super) missing: Option<View>,
 }
 
 impl Starts {
@@ -141,7 +143,21 @@ impl Varying {
     }
 
     fn definitions_size(&self, entries: u64) -> u64 {
-        if self.has_missing() { levels::two_bits_size(entries) } else { levels::optional_size(entries) }
+        if self.has_two_bits() { levels::two_bits_size(entries) } else { levels::optional_size(entries) }
+    }
+
+    /// Returns whether there are more than two levels: of missing lists, empty ones, and elements that may be missing.
+    fn has_two_bits(&self) -> bool {
+        self.has_missing() || self.missing.is_some()
+    }
+
+    /// Returns the level of each of some rows without elements.
+    fn levels_of_empty(&self, reader: &ReadContext, rows: &Range<u64>) -> Result<Vec<u8>, Fault> {
+        let Some(missing) = &self.missing else { return Ok(Vec::new()) };
+        let mut levels = vec![0; (rows.end - rows.start) as usize];
+        missing.fill_at(reader, rows.start, &mut levels)?;
+        levels.iter_mut().for_each(|mark| *mark = u8::from(*mark == 0));
+        Ok(levels)
     }
 
     /// Makes the page of some rows in `out`, which is zeros.
@@ -158,55 +174,56 @@ impl Varying {
         // elements. Behind texts no reader looks.
         let surplus = if self.has_missing() { 0 } else { surplus };
         let (definitions, values) = rest.split_at_mut((size + surplus) as usize);
+        let (width, bits) = match self.has_two_bits() {
+            true => (2, levels::write_two_bits(entries, definitions)),
+            false => (1, levels::write_optional(entries, definitions)),
+        };
+        definitions[..4].copy_from_slice(&((size + surplus - 4) as u32).to_le_bytes());
+        let definitions = &mut definitions[bits..];
+        // The level of a missing element.
+        let absent = 1 + u8::from(self.missing.is_some());
+        let mut lengths = Vec::new();
+        let mut present = absent;
         match &self.elements {
-            Elements::Fixed(element, data) => {
-                let bits = levels::write_optional(entries, definitions);
-                definitions[..4].copy_from_slice(&((size + surplus - 4) as u32).to_le_bytes());
-                let definitions = &mut definitions[bits..];
-                self.each_entry(reader, rows, &mut |entry, element, is_first| {
-                    repetitions[entry / 8] |= u8::from(!is_first) << (entry % 8);
-                    definitions[entry / 8] |= u8::from(element.is_some()) << (entry % 8);
-                })?;
-                fill_fixed(*element, data, reader, elements, values)
-            }
+            Elements::Fixed(element, data) => fill_fixed(*element, data, reader, elements, values)?,
             Elements::Texts(texts) => {
-                let twos = levels::write_two_bits(entries, definitions);
-                let definitions = &mut definitions[twos..];
-                let lengths = match elements.is_empty() {
-                    true => Vec::new(),
-                    false => texts_into(&**texts, reader, elements, true, values)?,
-                };
-                self.each_entry(reader, rows, &mut |entry, element, is_first| {
-                    repetitions[entry / 8] |= u8::from(!is_first) << (entry % 8);
-                    let level = match element.and_then(|at| lengths.get(at)) {
-                        None => 0,
-                        Some(&ABSENT) => 1,
-                        Some(_) => 2,
-                    };
-                    definitions[entry / 4] |= level << (2 * (entry % 4));
-                })
+                present += 1;
+                if !elements.is_empty() {
+                    lengths = texts_into(&**texts, reader, elements, true, values)?;
+                }
             }
         }
+        let empty = self.levels_of_empty(reader, &rows)?;
+        self.each_entry(reader, rows, &mut |entry, row, element, is_first| {
+            repetitions[entry / 8] |= u8::from(!is_first) << (entry % 8);
+            let level = match element {
+                None => empty.get(row).copied().unwrap_or(0),
+                Some(at) if lengths.get(at) == Some(&ABSENT) => absent,
+                Some(_) => present,
+            };
+            definitions[entry * width / 8] |= level << (entry * width % 8);
+        })
     }
 
-    /// Passes each entry of some rows to `each`: its number, its element's number among those of the rows (`None` for a
-    /// row without any), and whether it begins a row.
+    /// Passes each entry of some rows to `each`: its number, that of its row among them, that of its element among those
+    /// of the rows (`None` for a row without any), and whether it begins a row.
     fn each_entry(
         &self,
         reader: &ReadContext,
         rows: Range<u64>,
-        each: &mut dyn FnMut(usize, Option<usize>, bool),
+        each: &mut dyn FnMut(usize, usize, Option<usize>, bool),
     ) -> Result<(), Fault> {
-        let (mut entry, mut element) = (0, 0);
+        let (mut entry, mut row, mut element) = (0, 0, 0);
         self.starts.lengths(reader, rows, &mut |length| {
             if length == 0 {
-                each(entry, None, true);
+                each(entry, row, None, true);
                 entry += 1;
             }
             for at in 0..length {
-                each(entry, Some(element), at == 0);
+                each(entry, row, Some(element), at == 0);
                 (entry, element) = (entry + 1, element + 1);
             }
+            row += 1;
             Ok(())
         })
     }

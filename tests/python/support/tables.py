@@ -252,7 +252,7 @@ def of_metadata(schema, rows):
         columns[name] = []
         for row in rows:
             if row is None:
-                columns[name].append([] if None in lengths or lengths and is_text else None)
+                columns[name].append(None)
                 continue
             values = values_of(schema, row, path)
             if is_text:
