@@ -679,6 +679,29 @@ mod tests {
     }
 
     #[test]
+    fn json_comes_before_packed_values() {
+        // tskit 1.0.3, `MetadataSchema(schema).validate_and_encode_row({"name": "ö", "n": 258, "r": [7, 9]})`.
+        let schema = r#"{"codec": "json+struct", "json": {"type": "object", "properties": {"name": {"type": "string"}}},
+            "struct": {"type": "object", "properties": {"n": {"type": "number", "binaryFormat": "H"}, "r": {"type": "array",
+            "noLengthEncodingExhaustBuffer": true, "index": 1, "items": {"type": "number", "binaryFormat": "B"}}}}}"#;
+        let row = *b"JBLB\x01\x11\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0{\"name\":\"\\u00f6\"}\0\0\x02\x01\x07\t";
+        let layout = Layout::with_json(schema).unwrap();
+        let of = |name: &str, values: &[&[u8]]| (name.to_owned(), values.iter().map(|value| value.to_vec()).collect());
+        let expected =
+            vec![of("n", &[&[2, 1]]), of("r", &[&[7], &[9]]), of("json", &[br#"{"name":"\u00f6"}"#.as_slice()])];
+        assert_eq!(values(&layout, &row), Ok(expected));
+        for length in 0..row.len() {
+            assert_eq!(values(&layout, &row[..length]), Err(Short), "{length}");
+        }
+        // Other letters in front, another version, and lengths that no row has.
+        for (at, byte) in [(0, b'j'), (4, 2), (5, 0x40), (12, 0xff), (13, 5), (20, 0xff)] {
+            let mut row = row;
+            row[at] = byte;
+            assert_eq!(values(&layout, &row), Err(Short), "{at}");
+        }
+    }
+
+    #[test]
     fn texts_are_those_of_tskit() {
         let text = |is_pascal, encoding: &str, ends_at_nul, stored: &[u8]| {
             let value = Value::Text { width: 4, is_pascal, encoding: Encoding::of(encoding), ends_at_nul };
