@@ -1,5 +1,5 @@
-//! Rows of metadata with the codec `struct` or `json+struct`: the layout that a schema describes, and where a row has each value
-//! (`docs/formats/kastore.md` 11). Decodes what tskit decodes.
+//! Rows of metadata with the codec `struct` or `json+struct`: the layout that a schema describes, and where a row has
+//! each value (`docs/formats/kastore.md` 11). Decodes what tskit decodes.
 
 use std::{cmp::Ordering, collections::BTreeMap, ops::Range};
 
@@ -682,8 +682,9 @@ mod tests {
     fn json_comes_before_packed_values() {
         // tskit 1.0.3, `MetadataSchema(schema).validate_and_encode_row({"name": "ö", "n": 258, "r": [7, 9]})`.
         let schema = r#"{"codec": "json+struct", "json": {"type": "object", "properties": {"name": {"type": "string"}}},
-            "struct": {"type": "object", "properties": {"n": {"type": "number", "binaryFormat": "H"}, "r": {"type": "array",
-            "noLengthEncodingExhaustBuffer": true, "index": 1, "items": {"type": "number", "binaryFormat": "B"}}}}}"#;
+            "struct": {"type": "object", "properties": {"n": {"type": "number", "binaryFormat": "H"}, "r": {
+            "type": "array", "noLengthEncodingExhaustBuffer": true, "index": 1, "items": {
+            "type": "number", "binaryFormat": "B"}}}}}"#;
         let row = *b"JBLB\x01\x11\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0{\"name\":\"\\u00f6\"}\0\0\x02\x01\x07\t";
         let layout = Layout::with_json(schema).unwrap();
         let of = |name: &str, values: &[&[u8]]| (name.to_owned(), values.iter().map(|value| value.to_vec()).collect());

@@ -205,8 +205,8 @@ impl Varying {
         })
     }
 
-    /// Passes each entry of some rows to `each`: its number, that of its row among them, that of its element among those
-    /// of the rows (`None` for a row without any), and whether it begins a row.
+    /// Passes each entry of some rows to `each`: its number, that of its row among them, that of its element among
+    /// those of the rows (`None` for a row without any), and whether it begins a row.
     fn each_entry(
         &self,
         reader: &ReadContext,
