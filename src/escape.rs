@@ -14,6 +14,13 @@ pub(crate) fn escape(part: &[u8]) -> String {
         b".." => return "%2E%2E".into(),
         _ => {}
     }
+    let is_escaped = |byte: &u8| matches!(byte, b'%' | b'/' | 0..=0x1f | 0x7f);
+    if part.len() <= NAME_MAX
+        && !part.iter().any(is_escaped)
+        && let Ok(name) = str::from_utf8(part)
+    {
+        return name.into();
+    }
     let mut name = String::with_capacity(part.len());
     for chunk in part.utf8_chunks() {
         for c in chunk.valid().chars() {

@@ -218,14 +218,33 @@ fn begins_as_header(header: &[u8]) -> bool {
     rest.first().is_none_or(|first| matches!(first, b'{' | b'n'))
 }
 
-/// Returns the tensors of a file; `None` if it is the index of several. Fails if a file of this name is neither.
+/// What a file of this format is.
+pub enum Parsed {
+    /// The tensors of a file.
+    Tensors(Safetensors),
+    /// The index of several files.
+    Index(Index),
+}
+
+/// Reads the header of a file, or the index of several.
 ///
 /// # Errors
 /// As [`parse_within`] and [`parse_index`].
-pub fn probe(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<Option<Safetensors>, FormatError> {
-    match has_suffix(name, INDEX_SUFFIX) && is_index(source)? {
-        true => parse_index(source, memory).map(|_| None),
-        false => parse_within(source, memory).map(Some),
+pub fn parse_any(source: &dyn Source, memory: &dyn Memory) -> Result<Parsed, FormatError> {
+    match is_index(source)? {
+        true => parse_index(source, memory).map(Parsed::Index),
+        false => parse_within(source, memory).map(Parsed::Tensors),
+    }
+}
+
+/// Does the same for a file of a name. Fails unless the name is that of an index, if the file is one.
+///
+/// # Errors
+/// As [`parse_any`].
+pub fn probe(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<Parsed, FormatError> {
+    match has_suffix(name, INDEX_SUFFIX) {
+        true => parse_any(source, memory),
+        false => parse_within(source, memory).map(Parsed::Tensors),
     }
 }
 
@@ -307,6 +326,10 @@ fn reserve_unescaped(json: &[u8], memory: &dyn Memory) -> Result<(), SourceError
 
 /// Fails if two tensors have the same name.
 fn check_names(names: &Packed<u8>) -> Result<(), FormatError> {
+    // Most writers sort them.
+    if names.iter().is_sorted_by(|before, name| before < name) {
+        return Ok(());
+    }
     check_room(names.len() as u64, 40).map_err(SourceError::from)?;
     let mut seen = HashSet::with_capacity(names.len());
     match names.iter().find(|name| !seen.insert(*name)) {

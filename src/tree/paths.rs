@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use indexmap::{Equivalent, IndexMap};
+use indexmap::{Equivalent, IndexMap, map::Entry};
 
 use super::{HEAP, names};
 use crate::limits;
@@ -195,6 +195,9 @@ impl<F: Copy> Builder<F> {
     /// folders ([`limits::FOLDERS`]), the rest of the name is one part, including slashes.
     pub fn folders_of<'a>(&mut self, top: NodeIndex, name: &'a [u8], reserved: &[&str]) -> (NodeIndex, &'a [u8]) {
         self.folders_left = self.folders_left.saturating_add(limits::FOLDERS_A_NAME);
+        if !name.contains(&b'/') {
+            return (top, name);
+        }
         let first: Vec<&str> = names::RESERVED.iter().chain(reserved).copied().collect();
         let (mut folder, mut rest, mut reserved) = (top, name, &first[..]);
         while self.folders_left > 0
@@ -222,20 +225,20 @@ impl<F: Copy> Builder<F> {
 
     /// Adds a file for the last part of a name, under the first free name: plain, `%_2`, `%_3` …
     pub fn file(&mut self, folder: NodeIndex, part: &[u8], suffix: &str, file: F) -> NodeIndex {
-        let mut name = names::file(part, suffix, 1);
-        if self.is_taken(folder, &name) {
-            let key = (folder, name.as_str().into());
-            let mut number = self.next_number.get(&key).copied().unwrap_or(2);
-            loop {
-                name = names::file(part, suffix, number);
-                number += 1;
-                if !self.is_taken(folder, &name) {
-                    break;
-                }
+        let made = Made { kind: Kind::File(file), hidden: false };
+        let key = match self.nodes.entry((folder, names::file(part, suffix, 1).into())) {
+            Entry::Vacant(free) => return free.insert_entry(made).index() as NodeIndex,
+            Entry::Occupied(taken) => taken.key().clone(),
+        };
+        let mut number = self.next_number.get(&key).copied().unwrap_or(2);
+        loop {
+            let name = names::file(part, suffix, number);
+            number += 1;
+            if !self.is_taken(folder, &name) {
+                self.next_number.insert(key, number);
+                return self.push(folder, name, Kind::File(file));
             }
-            self.next_number.insert(key, number);
         }
-        self.push(folder, name, Kind::File(file))
     }
 
     /// Adds a file that belongs to another file of the same part: under that file's name with its own suffix instead,

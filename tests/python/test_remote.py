@@ -231,6 +231,23 @@ def test_opening_takes_two_requests_and_an_array_one_more(store):
             assert lists == 0 and others <= 3, (name, lists, others)
 
 
+def test_the_header_and_one_tensor_of_a_model_are_two_requests(store):
+    """Detection included, and however many pieces the kernel reads a tensor in."""
+    store, options = store
+    values = np.random.default_rng(1).random((64, 256, 256), "f4")
+    size = values[0].nbytes
+    header = json.dumps({f"layer.{number}": {"dtype": "F32", "shape": [256, 256],
+                                             "data_offsets": [number * size, (number + 1) * size]}
+                         for number in range(64)}).encode()
+    store.put("model/shard.safetensors", len(header).to_bytes(8, "little") + header + values.tobytes())
+    store.faults.append(lambda _: time.sleep(0.02))
+    with mounted("s3://b/", *options) as mnt:
+        store.counts()
+        for number, most in ((40, 2), (7, 1), (58, 1), (23, 1)):
+            assert np.array_equal(np.load(mnt / f"model/shard.safetensors/layer.{number}.npy"), values[number])
+            assert store.counts()[1] == most, number
+
+
 def test_a_name_that_lies_becomes_a_file_once_looked_into(store):
     store, options = store
     store.put("d/lies.wshard", b"no container at all")

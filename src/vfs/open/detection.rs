@@ -482,9 +482,7 @@ impl Detection {
                 Detected::Container(format) => self.others_of(format, &*source)?,
                 _ => None,
             };
-            if others.is_none() {
-                self.keep_last(stat.version, None, probed, is_settled);
-            }
+            self.keep_last(stat.version, None, probed, is_settled);
             Ok((detected, others))
         });
         Ok(Look::Known(match looked {
