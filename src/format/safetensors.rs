@@ -219,6 +219,7 @@ fn begins_as_header(header: &[u8]) -> bool {
 }
 
 /// What a file of this format is.
+#[derive(Debug)]
 pub enum Parsed {
     /// The tensors of a file.
     Tensors(Safetensors),

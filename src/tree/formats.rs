@@ -127,7 +127,7 @@ pub static KAST: Format = Format {
     markers: &[],
     is_default: true,
     recognise: format::kast::recognise,
-    probe: |source, _, memory| keep(memory, format::kast::parse_within(source, memory)?),
+    probe: |source, _, memory| keep(memory, format::kast::parse_within(source, memory)),
     open: |reader, _, memory| {
         let parsed = memory.parsed(|memory| format::kast::parse_within(&*reader.source, memory))?;
         Ok(Arc::new(kastore::open_kast(parsed)))
@@ -184,7 +184,7 @@ pub static SAFETENSORS: Format = Format {
     markers: &[],
     is_default: true,
     recognise: format::safetensors::recognise,
-    probe: |source, name, memory| keep(memory, format::safetensors::probe(source, name, memory)?),
+    probe: |source, name, memory| keep(memory, format::safetensors::probe(source, name, memory)),
     open: |reader, siblings, memory| {
         match memory.parsed(|memory| format::safetensors::parse_any(&*reader.source, memory))? {
             format::safetensors::Parsed::Tensors(tensors) => Ok(Arc::new(safetensors::open(tensors, memory)?)),
@@ -211,7 +211,7 @@ pub static NPZ: Format = Format {
     markers: &[],
     is_default: true,
     recognise: format::npz::recognise,
-    probe: |source, _, memory| keep(memory, format::npz::parse_within(source, memory)?),
+    probe: |source, _, memory| keep(memory, format::npz::parse_within(source, memory)),
     open: |reader, _, memory| {
         let parsed = memory.parsed(|memory| format::npz::parse_within(&*reader.source, memory))?;
         Ok(Arc::new(npz::open(parsed, memory)?))
@@ -232,7 +232,7 @@ pub static PT: Format = Format {
     markers: &[],
     is_default: true,
     recognise: format::pt::recognise,
-    probe: |source, _, memory| keep(memory, format::pt::parse_within(source, memory)?),
+    probe: |source, _, memory| keep(memory, format::pt::parse_within(source, memory)),
     open: |reader, _, memory| {
         let parsed = memory.parsed(|memory| format::pt::parse_within(&*reader.source, memory))?;
         Ok(Arc::new(pt::open(parsed, memory)?))
@@ -253,7 +253,7 @@ pub static GGUF: Format = Format {
     markers: &[],
     is_default: true,
     recognise: format::gguf::recognise,
-    probe: |source, _, memory| keep(memory, format::gguf::parse_within(source, memory)?),
+    probe: |source, _, memory| keep(memory, format::gguf::parse_within(source, memory)),
     open: |reader, _, memory| {
         let parsed = memory.parsed(|memory| format::gguf::parse_within(&*reader.source, memory))?;
         Ok(Arc::new(gguf::open(parsed)))
@@ -274,7 +274,7 @@ pub static NETCDF: Format = Format {
     markers: &[],
     is_default: true,
     recognise: format::netcdf::recognise,
-    probe: |source, _, memory| keep(memory, format::netcdf::parse_within(source, memory)?),
+    probe: |source, _, memory| keep(memory, format::netcdf::parse_within(source, memory)),
     open: |reader, _, memory| {
         let parsed = memory.parsed(|memory| format::netcdf::parse_within(&*reader.source, memory))?;
         Ok(Arc::new(netcdf::open(parsed, reader)))
@@ -317,7 +317,7 @@ pub static LEROBOT: Format = Format {
     markers: &[format::lerobot::MARKER],
     is_default: true,
     recognise: format::lerobot::recognise,
-    probe: |source, _, memory| keep(memory, format::lerobot::parse(source, memory)?),
+    probe: |source, _, memory| keep(memory, format::lerobot::parse(source, memory)),
     open: |reader, siblings, memory| {
         let info = memory.parsed(|memory| format::lerobot::parse(&*reader.source, memory))?;
         Ok(lerobot::open(info, reader, siblings, memory).map_err(failed)?)
@@ -466,9 +466,8 @@ pub static TFRECORD: Format = Format {
 };
 
 /// Keeps what a probe parsed for the opening that follows.
-#[expect(clippy::unnecessary_wraps, reason = "the result of a probe")]
-fn keep<T: Any + Send>(memory: &dyn Memory, parsed: T) -> Result<(), FormatError> {
-    memory.keep_parsed(Box::new(parsed));
+fn keep<T: Any + Send>(memory: &dyn Memory, parsed: Result<T, FormatError>) -> Result<(), FormatError> {
+    memory.keep_parsed(Box::new(parsed?));
     Ok(())
 }
 
