@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 from support import mounted
 
 
-def frame(file, name, index, order, **columns):
+def frame(file, name, first, order, **columns):
     group = file.create_group(name)
     group.attrs["encoding-type"] = "dataframe"
-    if index is not None:
-        group.attrs["_index"] = index
+    if first is not None:
+        group.attrs["_index"] = first
     group.attrs["column-order"] = np.array(order, dtype=h5py.string_dtype()) if order else np.zeros(0)
     for key, value in columns.items():
         group[key] = value
