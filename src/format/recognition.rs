@@ -44,12 +44,15 @@ impl Front<'_> {
 /// Returns whether a name ends with a suffix, in upper or lower case. If the suffix is `begin*.end`, the name must also
 /// start with what is before the star. `#` stands for five digits or more.
 pub fn has_suffix(name: &[u8], suffix: &str) -> bool {
-    // Most names differ in their last byte, and each is compared with the suffixes of all formats.
-    if let (Some(last), Some(end)) = (name.last(), suffix.as_bytes().last())
-        && *end != b'#'
-        && !last.eq_ignore_ascii_case(end)
-    {
+    // What every name with the suffix ends with. Most names differ in it, and each is compared with the suffixes of all
+    // formats.
+    let tail = suffix.as_bytes().rsplit(|byte| matches!(byte, b'*' | b'#')).next().unwrap_or_default();
+    let from = name.len().checked_sub(tail.len());
+    if !from.is_some_and(|from| name[from..].eq_ignore_ascii_case(tail)) {
         return false;
+    }
+    if tail.len() == suffix.len() {
+        return true;
     }
     let (begin, end) = suffix.split_once('*').unwrap_or(("", suffix));
     let begin = begin.as_bytes();
