@@ -1,5 +1,6 @@
 """Groups of so many links that neither a look-up nor a listing reads them all."""
 
+import json
 import os
 
 import pytest
@@ -59,6 +60,18 @@ def test_links_are_found_before_they_are_listed(tmp_path, libver):
             inodes = {entry.name: entry.inode() for entry in entries}
         assert list(inodes) == names, "another listing has another order"
         assert all(os.stat(many / name).st_ino == inodes[name] for name in [*groups[:: LINKS // 100], *others[:3]])
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_the_walk_over_many_groups_keeps_none_of_them(tmp_path, libver):
+    with h5py.File(tmp_path / "x.h5", "w", libver=libver) as file:
+        for number in range(LINKS):
+            h5py.h5g.create(file.id, b"group %07d" % number)
+    with mounted(tmp_path) as mnt:
+        before = peak_memory(mnt)
+        assert json.loads((mnt / "x.h5/container.json").read_text())["items"] == []
+        # Headers and links of all groups would take 70 MiB.
+        assert peak_memory(mnt) - before <= 24
 
 
 def write_million(path, libver):

@@ -339,6 +339,23 @@ impl Store {
         self.held_of(context, (LINKS, at), hdf5::open_links, Links::memory_usage)
     }
 
+    /// Does the same for a group that was read, without keeping the links. Also returns the memory that they take.
+    pub(super) fn links_once(
+        &self,
+        context: &ReadContext,
+        group: &Object,
+    ) -> Result<(Arc<Held<Links>>, Option<Reservation>), Fault> {
+        if let Some(known) = context.cache.parsed(self.key(context, LINKS, group.at)) {
+            return Ok((known, None));
+        }
+        let (found, room) = self.read_keeping(context, |reader| {
+            let found = known(hdf5::open_links(reader, group))?;
+            let usage = found.as_ref().map_or(0, Links::memory_usage);
+            Ok((Held { found }, usage))
+        })?;
+        Ok((Arc::new(found), Some(room)))
+    }
+
     /// Returns the page with a position of the many links of the group at an address.
     pub(super) fn page(
         &self,

@@ -99,18 +99,22 @@ impl Walk {
             }
             next += 1;
             // Of very many objects, the cache keeps none.
-            let object = match walk.met.len() <= KEPT {
+            let are_few = walk.met.len() <= KEPT;
+            let object = match are_few {
                 true => store.object(context, group.at)?,
                 false => store.object_once(context, group.at)?,
             };
-            if !matches!(&object.found, Ok(Described { object: Object { kind: Kind::Group(_), .. }, .. })) {
+            let Ok(Described { object: object @ Object { kind: Kind::Group(_), .. }, .. }) = &object.found else {
                 walk.items.push(number);
                 continue;
-            }
+            };
             if depth > DEPTH {
                 continue;
             }
-            let links = store.links(context, group.at)?;
+            let (links, _room) = match are_few {
+                true => (store.links(context, group.at)?, None),
+                false => store.links_once(context, object)?,
+            };
             let walked = each_link(store, context, (group.at, &links), &mut |link| {
                 followed += 1;
                 if followed > LINKS {
