@@ -10,8 +10,12 @@ const PART: usize = 16 << 10;
 fn pair<const W: usize>(left: &[u8], right: &[u8], out: &mut [u8]) {
     let (left, right) = (left.as_chunks::<W>().0, right.as_chunks::<W>().0);
     for ((out, left), right) in out.chunks_exact_mut(2 * W).zip(left).zip(right) {
-        out[..W].copy_from_slice(left);
-        out[W..].copy_from_slice(right);
+        // Assigned, because a function that copies would be called for each unit where it is not inlined.
+        if let Some((first, rest)) = out.split_first_chunk_mut::<W>()
+            && let Some(second) = rest.first_chunk_mut::<W>()
+        {
+            (*first, *second) = (*left, *right);
+        }
     }
 }
 
@@ -20,7 +24,9 @@ fn join<'a, const W: usize>(runs: impl ExactSizeIterator<Item = &'a [u8]>, out: 
     let width = W * runs.len();
     for (number, run) in runs.enumerate() {
         for (place, unit) in out.chunks_exact_mut(width).zip(run.as_chunks::<W>().0) {
-            place[number * W..][..W].copy_from_slice(unit);
+            if let Some(place) = place[number * W..].first_chunk_mut::<W>() {
+                *place = *unit;
+            }
         }
     }
 }
