@@ -1,6 +1,6 @@
 //! Bare lz4 blocks, including those that break the format's end-of-block rules.
 //!
-//! Two libraries decode: liblz4 first, which is up to 15 times as fast on short sequences such as those of shuffled
+//! Two libraries decode: liblz4 first, which is two to five times as fast on short sequences such as those of shuffled
 //! numbers, and lz4_flex what liblz4 refuses or must not decode.
 
 use super::{Codec, DecodeError};
