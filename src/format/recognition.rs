@@ -44,8 +44,14 @@ impl Front<'_> {
 /// Returns whether a name ends with a suffix, in upper or lower case. If the suffix is `begin*.end`, the name must also
 /// start with what is before the star. `#` stands for five digits or more.
 pub fn has_suffix(name: &[u8], suffix: &str) -> bool {
-    // What every name with the suffix ends with. Most names differ in it, and each is compared with the suffixes of all
-    // formats.
+    // Most names differ in their last byte, and each is compared with the suffixes of all formats.
+    if let (Some(last), Some(end)) = (name.last(), suffix.as_bytes().last())
+        && *end != b'#'
+        && !last.eq_ignore_ascii_case(end)
+    {
+        return false;
+    }
+    // What every name with the suffix ends with.
     let tail = suffix.as_bytes().rsplit(|byte| matches!(byte, b'*' | b'#')).next().unwrap_or_default();
     let from = name.len().checked_sub(tail.len());
     if !from.is_some_and(|from| name[from..].eq_ignore_ascii_case(tail)) {
