@@ -66,19 +66,8 @@ impl Buffer {
         let fitting = spare.and_then(|mut map| (map.len() == size || resize(&mut map, size)).then_some(map));
         match fitting {
             Some(map) => Ok(Self { bytes: Kind::Map(map), room: Some(room) }),
-            None => Ok(Self::fresh(size)?.with_room(room)),
+            None => Ok(Self::zeroed(size)?.with_room(room)),
         }
-    }
-
-    /// Returns zeros of which all will be written.
-    fn fresh(size: usize) -> io::Result<Self> {
-        // Pages that come at once are cheaper than a page fault for each.
-        if (LARGE..LARGE_PAGES).contains(&size)
-            && let Ok(map) = MmapOptions::new().len(size).populate().map_anon()
-        {
-            return Ok(Self { bytes: Kind::Map(map), room: None });
-        }
-        Self::zeroed(size)
     }
 
     /// Returns these bytes with the reservation that counts them; it is given back with them.
