@@ -260,7 +260,7 @@ impl Containers {
             return None;
         }
         let watch = self.store.watch(id.path.folder(), Wait::Never);
-        let (file, probed) = looked_into().map_or((None, None), |last| (last.file, last.probed));
+        let (file, probed) = looked_into().map_or((None, None), |last| (Some(last.file), last.probed));
         let file = file.or_else(|| self.store.open(&id.shown(), Wait::Never).ok());
         let file = file.filter(|file| file.version() == version)?;
         let reader = self.reader(id, &file);
@@ -313,7 +313,8 @@ impl Containers {
         // folder, and the chunks of a manifest may be.
         let watch = self.store.watch(id.path.folder(), Wait::Always);
         let watch = if id.stat.via_link || id.others != 0 { Watch::default() } else { watch };
-        let file = self.store.open(&id.file().to_path_buf(), Wait::Always);
+        let (file, probed) = looked_into.map_or((None, None), |last| (Some(last.file), last.probed));
+        let file = file.map_or_else(|| self.store.open(&id.file().to_path_buf(), Wait::Always), Ok);
         let file = file.map_err(|e| self.problems.failed_to_open(&e, "open", id.shown()))?;
         let state = file.version();
         if state != id.stat.version {
@@ -328,7 +329,6 @@ impl Containers {
             reader = reader.with_source(Arc::new(source));
         }
         reader.source.check_unchanged(Wait::Always).map_err(|_| stale())?;
-        let probed = looked_into.and_then(|last| last.probed);
         let opened = id.format.open_within(&reader, probed, siblings);
         let (tree, room) = opened.map_err(|error| Error::format(id.shown(), error))?;
         Ok(self.insert(id, reader, tree, room, watch, file))

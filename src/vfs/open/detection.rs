@@ -133,9 +133,9 @@ enum Look {
 
 /// A container that was looked into. Usually it is opened next.
 pub(in crate::vfs) struct LookedInto {
-    version: Version,
-    /// The file, if it was opened without waiting.
-    pub(in crate::vfs) file: Option<Arc<dyn File>>,
+    pub(in crate::vfs) file: Arc<dyn File>,
+    /// Whether the look waited for nothing, so that opening need not either.
+    is_at_once: bool,
     pub(in crate::vfs) probed: Option<Probed>,
 }
 
@@ -188,7 +188,8 @@ impl Detection {
 
     /// Returns what is left of the last look into a file, if it was in this state and opening it takes no more than `wait`.
     pub(in crate::vfs) fn take_last(&self, version: Version, wait: Wait) -> Option<LookedInto> {
-        self.last.lock().take_if(|last| last.version == version && (wait == Wait::Always || last.file.is_some()))
+        let is_wanted = |last: &mut LookedInto| last.file.version() == version && (wait == Wait::Always || last.is_at_once);
+        self.last.lock().take_if(is_wanted)
     }
 
     /// Gives up what is left of the last look.
@@ -198,12 +199,10 @@ impl Detection {
     }
 
     /// Keeps what is left of a look into a container. What was parsed while a write may have been under way is not used.
-    fn keep_last(&self, version: Version, file: Option<Arc<dyn File>>, probed: Option<Probed>, is_settled: bool) {
+    fn keep_last(&self, file: Arc<dyn File>, probed: Option<Probed>, is_settled: bool, is_at_once: bool) {
         let probed = probed.filter(|_| is_settled);
-        if file.is_some() || probed.is_some() {
-            let last = self.last.lock().replace(LookedInto { version, file, probed });
-            drop(last);
-        }
+        let last = self.last.lock().replace(LookedInto { file, is_at_once, probed });
+        drop(last);
     }
 
     /// What a file in this state is; `None` where it is in another state by now.
@@ -482,7 +481,9 @@ impl Detection {
                 Detected::Container(format) => self.others_of(format, &*source)?,
                 _ => None,
             };
-            self.keep_last(stat.version, None, probed, is_settled);
+            if matches!(detected, Detected::Container(_)) {
+                self.keep_last(file, probed, is_settled, false);
+            }
             Ok((detected, others))
         });
         Ok(Look::Known(match looked {
@@ -526,7 +527,7 @@ impl Detection {
         name: &[u8],
         formats: &[&'static Format],
     ) -> Result<Detected, SourceError> {
-        let (version, is_settled) = (file.version(), file.version().unsettled().is_zero());
+        let is_settled = file.version().unsettled().is_zero();
         let source = Bound::new(file.clone().into_source(), Wait::Never, Some(limits::QUICK_OPEN));
         let memory = WorkingMemory::at_once(&self.cache);
         let detected = tree::detect_within(formats, &source, name, &memory)?;
@@ -539,7 +540,7 @@ impl Detection {
             return Err(SourceError::WouldBlock);
         }
         if matches!(detected, Detected::Container(_)) {
-            self.keep_last(version, Some(file), memory.into_probed(), is_settled);
+            self.keep_last(file, memory.into_probed(), is_settled, true);
         }
         Ok(detected)
     }
