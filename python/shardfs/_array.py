@@ -224,6 +224,8 @@ class Array(Dataset):
         return _as_array(memory, dtype)
 
     def __getitem__(self, key: Any) -> Any:
+        if key is Ellipsis and self._held is None:
+            return self._read(0, self._info().shape)
         names = None
         if self._info().dtype.names is not None:
             key, names = without_names(key)

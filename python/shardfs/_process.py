@@ -124,7 +124,7 @@ def split(source: Source, formats: str | Iterable[str] | None = None) -> tuple[W
     if source.startswith("file://"):
         source = source[len("file://"):]
     # Links in the path are followed once, here, as open(2) would. Below the source none is followed.
-    return "/", os.path.realpath(source)[1:]
+    return "/", (_core.real_path(source) or os.path.realpath(source))[1:]
 
 
 def shown(source: Where, path: str) -> str:

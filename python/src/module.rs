@@ -14,6 +14,7 @@ pub(crate) fn fill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(node::read_many, module)?)?;
     module.add_function(wrap_pyfunction!(volume::formats, module)?)?;
     module.add_function(wrap_pyfunction!(volume::likeness, module)?)?;
+    module.add_function(wrap_pyfunction!(volume::real_path, module)?)?;
     module.add_function(wrap_pyfunction!(memory::before_fork, module)?)?;
     module.add_function(wrap_pyfunction!(memory::forked, module)?)?;
     module.add_function(wrap_pyfunction!(video::set_decoder, module)?)?;

@@ -1,6 +1,6 @@
 //! Where containers are: a folder of this machine, or an address; and the cache that all of them share.
 
-use std::sync::Arc;
+use std::{ffi::OsString, fs, path::PathBuf, sync::Arc};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use shardfs::Verify;
@@ -58,7 +58,7 @@ impl Volume {
     }
 
     /// The node at a path below the top; the top itself for an empty path.
-    fn get(&self, py: Python<'_>, path: std::path::PathBuf) -> PyResult<Node> {
+    fn get(&self, py: Python<'_>, path: PathBuf) -> PyResult<Node> {
         let volume = self.volume.get()?;
         let entry = detached(py, &self.source, || volume.get(path))?;
         Ok(Node::new(entry, self.source.clone()))
@@ -83,4 +83,10 @@ pub(crate) fn likeness(py: Python<'_>, front: &[u8], size: u64, name: &str) -> P
         shardfs::Likeness::Maybe => Some("maybe"),
         shardfs::Likeness::Meant => Some("meant"),
     })
+}
+
+/// A path without links and dots; None if there is nothing.
+#[pyfunction]
+pub(crate) fn real_path(py: Python<'_>, path: PathBuf) -> PyResult<Option<OsString>> {
+    guarded(py, || fs::canonicalize(path).ok().map(PathBuf::into_os_string))
 }
