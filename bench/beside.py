@@ -82,8 +82,15 @@ def on_one_core():
 class Far:
     """A bucket with a round trip of 20 ms: what is asked, and mounts of it."""
 
-    def __init__(self, store, endpoint, cache):
-        self.store, self.endpoint, self.cache = store, endpoint, cache
+    def __init__(self, store, endpoint, cache, delay):
+        self.store, self.endpoint, self.cache, self.times = store, endpoint, cache, []
+
+        def answer_late(_):
+            begin = time.perf_counter()
+            time.sleep(delay)
+            self.times.append((time.perf_counter(), begin))
+
+        store.faults.append(answer_late)
 
     def mounted(self, path=""):
         return fresh(f"s3://b{path}", f"--endpoint-url={self.endpoint}", f"--disk-cache={self.cache}")
@@ -92,6 +99,15 @@ class Far:
         """Requests since the last call."""
         return sum(self.store.counts())
 
+    def round_trips(self):
+        """Most requests since the last call of which each began after the one before had been answered."""
+        count = last = 0
+        for end, begin in sorted(self.times):
+            if begin >= last:
+                count, last = count + 1, end
+        self.times.clear()
+        return count
+
 
 @contextlib.contextmanager
 def far(files, delay=0.02):
@@ -99,11 +115,10 @@ def far(files, delay=0.02):
     store = Store()
     for key, path in files:
         store.put(key, Path(path).read_bytes())
-    store.faults.append(lambda _: time.sleep(delay))
     os.environ.update(KEYS)
     socketserver.BaseServer.handle_error = lambda *_: None
     with store.serving() as endpoint, tempfile.TemporaryDirectory(prefix="shardfs-bench-") as cache:
-        yield Far(store, endpoint, cache)
+        yield Far(store, endpoint, cache, delay)
 
 
 class Rows:
