@@ -113,6 +113,19 @@ def whole(rows, path):
     taken = memory_of(f"shardfs.open({str(path)!r}).read()")
     rows.value("memory of that", taken / MIB, "MiB", f"≤ the tensors ({size / MIB:.0f} MiB) and 2 %", taken <= size * 1.02)
 
+    def mapped():
+        # Another object each time: an array keeps what it maps.
+        opened = shardfs.open(str(path))
+        return timed(lambda: sum(float(opened[name].mapped()[512].sum()) for name in opened))[0]
+
+    def copied():
+        opened = shardfs.open(str(path))
+        return timed(lambda: sum(float(opened[name][...][512].sum()) for name in opened))[0]
+
+    rows.ratio("a row of each tensor: `mapped`, beside reading the tensors", mapped, copied, "less", most=1)
+    taken = memory_of(f"[array.mapped() for array in shardfs.open({str(path)!r}).values()]")
+    rows.value("memory of all tensors mapped", taken / MIB, "MiB", "≤ 16 MiB", taken <= 16 * MIB)
+
 
 def many_tensors(rows, path):
     taken = []
