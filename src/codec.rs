@@ -2,6 +2,9 @@
 //!
 //! No function here allocates more than the stored bytes can really expand to ([`Codec::max_size`]).
 
+// An index or a cast that is safe says why. Tests may panic.
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation, clippy::indexing_slicing))]
+
 mod bits;
 mod blosc;
 mod blosc2;
@@ -34,7 +37,10 @@ pub use szip::Szip;
 
 use std::{io, sync::Arc};
 
-use crate::{limits, source::SourceError};
+use crate::{
+    limits,
+    source::{SourceError, to_usize},
+};
 
 /// How a block is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -260,7 +266,7 @@ impl Codec {
     /// [`DecodeError::Corrupt`] if not even that much decodes.
     pub fn decode_front(&self, stored: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
         match self {
-            Self::None => Ok(stored[..limit.min(stored.len())].to_vec()),
+            Self::None => Ok(stored.get(..limit).unwrap_or(stored).to_vec()),
             Self::Zstd => {
                 let mut out = vec![0; limit];
                 // The window takes only as much memory as is decoded.
@@ -344,11 +350,6 @@ impl Codec {
 /// `Memory` if there is not enough memory.
 pub(crate) fn memory(size: u64) -> Result<Vec<u8>, DecodeError> {
     crate::source::zeros(to_usize(size)).map_err(|_| DecodeError::Memory(size))
-}
-
-/// Sizes that passed [`Codec::check_size`] fit the address space: shardfs runs on 64-bit machines only (lib.rs).
-fn to_usize(size: u64) -> usize {
-    usize::try_from(size).unwrap_or(usize::MAX)
 }
 
 fn pixels(width: u32, height: u32) -> u64 {

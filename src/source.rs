@@ -382,6 +382,11 @@ pub(crate) fn zeros(length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Returns a size or a place as a `usize`, which has as many bits on all machines that shardfs runs on (lib.rs).
+pub(crate) const fn to_usize(number: u64) -> usize {
+    number as usize
+}
+
 /// A container in memory: for tests, fuzzing, and bytes that were never in a file.
 impl Source for Vec<u8> {
     fn len(&self) -> u64 {

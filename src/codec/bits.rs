@@ -18,7 +18,7 @@ impl<'a> Bits<'a> {
         if let Some(next) = self.bytes.first_chunk() {
             self.buffer |= u64::from_be_bytes(*next) >> self.count;
             let taken = (63 - self.count) / 8;
-            self.bytes = &self.bytes[taken as usize..];
+            self.bytes = self.bytes.get(taken as usize..).unwrap_or_default();
             self.count += 8 * taken;
             return;
         }

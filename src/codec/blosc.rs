@@ -138,10 +138,13 @@ fn fill_special(head: &Head, stored: &[u8], out: &mut [u8]) -> Result<bool, Deco
             value.filter(|value| !value.is_empty()).ok_or_else(|| bad("it ends in its value"))?
         }
     };
-    for place in out.chunks_mut(element.len()) {
-        place.copy_from_slice(&element[..place.len()]);
-    }
+    repeat(element, out);
     Ok(true)
+}
+
+/// Fills `out` with an element. The last one may be cut.
+fn repeat(element: &[u8], out: &mut [u8]) {
+    out.chunks_mut(element.len()).for_each(|place| place.iter_mut().zip(element).for_each(|(to, from)| *to = *from));
 }
 
 /// Fills `out` with floats of 4 or 8 bytes that are no number.
@@ -151,7 +154,7 @@ pub(super) fn fill_nan(width: usize, out: &mut [u8]) -> Result<(), DecodeError> 
         8 => &f64::NAN.to_le_bytes(),
         width => return Err(bad(format!("elements of {width} bytes that are no numbers"))),
     };
-    out.chunks_mut(width).for_each(|place| place.copy_from_slice(&element[..place.len()]));
+    repeat(element, out);
     Ok(())
 }
 
@@ -165,8 +168,12 @@ fn undo_delta(width: usize, first: Option<&[u8]>, out: &mut [u8]) {
                 width if width.is_multiple_of(8) => 8,
                 _ => 1,
             };
-            for at in unit..out.len() / unit * unit {
-                out[at] ^= out[at - unit];
+            let mut before = [0; 8];
+            for element in out.chunks_exact_mut(unit) {
+                for (byte, before) in element.iter_mut().zip(&mut before) {
+                    *byte ^= *before;
+                    *before = *byte;
+                }
             }
         }
     }
@@ -208,7 +215,8 @@ pub(super) fn decode_front(stored: &[u8], size: u64, out: &mut [u8]) -> Result<(
         if wanted.len() < length {
             let mut whole = memory(length as u64)?;
             blocks.decode(number, reference, &mut whole)?;
-            wanted.copy_from_slice(&whole[..wanted.len()]);
+            whole.truncate(wanted.len());
+            wanted.copy_from_slice(&whole);
         } else {
             blocks.decode(number, reference, wanted)?;
         }
@@ -250,7 +258,7 @@ impl<'a> Blocks<'a> {
     }
 
     fn new(head: Head, stored: &'a [u8]) -> Result<Self, DecodeError> {
-        let stored = &stored[..head.stored];
+        let stored = stored.get(..head.stored).unwrap_or(stored);
         if head.block == 0 || head.width == 0 {
             return Err(bad("blocks or elements have no bytes"));
         }
@@ -296,17 +304,18 @@ impl<'a> Blocks<'a> {
         // Before version 3, the library did not shuffle bits of a block whose number of elements is not a multiple of 8.
         let is_whole = head.version > 2 || (out.len() / head.width).is_multiple_of(8);
         let mut steps = head.steps.iter().filter(|step| **step != Step::BitShuffle || is_whole).peekable();
+        // Has a block's size if anything is shuffled.
+        let shuffled = shuffled.get_mut(..out.len()).unwrap_or_default();
         if steps.peek().is_none_or(|step| **step == Step::Delta) {
             decode_block(head, from, out)?;
         } else {
-            decode_block(head, from, &mut shuffled[..out.len()])?;
+            decode_block(head, from, shuffled)?;
         }
         for (number, step) in steps.enumerate() {
             if *step == Step::Delta {
                 undo_delta(head.width, reference, out);
                 continue;
             }
-            let shuffled = &mut shuffled[..out.len()];
             if number > 0 {
                 shuffled.copy_from_slice(out);
             }
@@ -331,7 +340,8 @@ fn decode_block(head: &Head, mut from: &[u8], out: &mut [u8]) -> Result<(), Deco
     }
     for out in out.chunks_exact_mut(out.len() / streams) {
         let length = little(from, 0);
-        if let Some(number) = length.map(|length| length as u32 as i32).filter(|number| is_long && *number <= 0) {
+        let signed = from.first_chunk().map(|length| i32::from_le_bytes(*length));
+        if let Some(number) = signed.filter(|number| is_long && *number <= 0) {
             // A run of one byte; that of zeros says no more.
             let is_run = number == 0 || from.get(4).is_some_and(|token| token & 1 != 0);
             let byte = u8::try_from(number.unsigned_abs()).ok().filter(|_| is_run);

@@ -4,7 +4,7 @@
 //! A header in msgpack, the chunk, and a chunk with the offset of the first one. If there is a layer `b2nd` in the
 //! header, the blocks of the chunk are the blocks of an array of several axes, and otherwise consecutive bytes.
 
-use super::{DecodeError, blosc, memory};
+use super::{DecodeError, blosc, memory, to_usize};
 
 /// First bytes of a frame.
 const MAGIC: &[u8] = b"\x9e\xa8b2frame\0";
@@ -21,7 +21,7 @@ const CHUNK_SIZE: usize = 58;
 const LAYERS: usize = 91;
 
 /// Latest version that is known.
-const LATEST: u8 = 2;
+const LATEST: u64 = 2;
 
 /// Most layers, and most axes of an array.
 const MOST_LAYERS: u64 = 16;
@@ -66,10 +66,9 @@ struct Array {
 impl<'a> Frame<'a> {
     fn parse(stored: &'a [u8]) -> Result<Self, DecodeError> {
         let (header, length) = (big::<4>(stored, HEADER_LENGTH)?, big::<8>(stored, FRAME_LENGTH)?);
-        let length = usize::try_from(length).ok().filter(|length| *length <= stored.len());
-        let stored = &stored[..length.ok_or_else(|| bad("it ends early"))?];
+        let stored = stored.get(..to_usize(length)).ok_or_else(|| bad("it ends early"))?;
         let (version, kind) = (big::<1>(stored, VERSION)?, big::<1>(stored, KIND)?);
-        if version as u8 & 0xf > LATEST || kind != 0 {
+        if version & 0xf > LATEST || kind != 0 {
             return Err(bad(format!("a frame of version {} and kind {kind} is not known", version & 0xf)));
         }
         let (size, stored_size) = (big::<8>(stored, SIZE)?, big::<8>(stored, STORED_SIZE)?);
@@ -114,13 +113,13 @@ impl Array {
     fn find(stored: &[u8], width: u64) -> Result<Option<Self>, DecodeError> {
         let (mut at, count) = (LAYERS + 3, big::<2>(stored, LAYERS + 1)?);
         for _ in 0..count.min(MOST_LAYERS) {
-            let name = usize::from(big::<1>(stored, at)? as u8 & 0x1f);
+            let name = to_usize(big::<1>(stored, at)? & 0x1f);
             let is_array = stored.get(at + 1..at + 1 + name) == Some(b"b2nd");
             at += 1 + name;
             let place = big::<4>(stored, at + 1)?;
             at += 5;
             if is_array {
-                return Self::parse(stored, place as usize, width).map(Some);
+                return Self::parse(stored, to_usize(place), width).map(Some);
             }
         }
         Ok(None)
@@ -128,7 +127,7 @@ impl Array {
 
     fn parse(stored: &[u8], place: usize, width: u64) -> Result<Self, DecodeError> {
         // A type and a length, then the length of the list, its version and the number of axes.
-        let rank = big::<1>(stored, place + 7)? as usize;
+        let rank = to_usize(big::<1>(stored, place + 7)?);
         if rank == 0 || rank > MOST_AXES {
             return Err(bad(format!("an array of {rank} axes")));
         }
@@ -180,7 +179,7 @@ impl Array {
                 from += at * block_step;
                 to += (starts.get(axis)? + at) * step;
             }
-            let (from, to) = ((from * self.width) as usize, (to * self.width) as usize);
+            let (from, to) = (to_usize(from * self.width), to_usize(to * self.width));
             out.get_mut(to..to + bytes)?.copy_from_slice(block.get(from..from + bytes)?);
         }
         Some(())
@@ -209,7 +208,7 @@ pub(super) fn decode_into(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeErr
             out.fill(0);
             return Ok(());
         }
-        Chunk::Nan(width) => return blosc::fill_nan(width as usize, out),
+        Chunk::Nan(width) => return blosc::fill_nan(to_usize(width), out),
     };
     let Some(array) = frame.array else { return blosc::decode_into(chunk, out) };
     let block = product(array.width, &array.block)?;
@@ -219,7 +218,7 @@ pub(super) fn decode_into(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeErr
     let (mut decoded, mut first) = (memory(block)?, Vec::new());
     for number in 0..count {
         let reference = (number > 0).then_some(&*first);
-        blocks.decode(number as usize, reference, &mut decoded)?;
+        blocks.decode(to_usize(number), reference, &mut decoded)?;
         if number == 0 && blocks.have_reference() {
             first = memory(block)?;
             first.copy_from_slice(&decoded);

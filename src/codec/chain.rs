@@ -185,9 +185,10 @@ impl Chain {
                 decoded.drain(..range.start);
                 Ok(decoded)
             }
-            Bytes::Stored(stored) => {
-                let mut copy = memory(range.len() as u64)?;
-                copy.copy_from_slice(&stored[range]);
+            Bytes::Stored(_) => {
+                let stored = bytes.get(&range);
+                let mut copy = memory(stored.len() as u64)?;
+                copy.copy_from_slice(stored);
                 Ok(copy)
             }
         }
@@ -196,10 +197,11 @@ impl Chain {
 
 impl Bytes<'_> {
     fn get(&self, range: &std::ops::Range<usize>) -> &[u8] {
-        match self {
-            Self::Stored(bytes) => &bytes[range.clone()],
-            Self::Decoded(bytes) => &bytes[range.clone()],
-        }
+        let bytes = match self {
+            Self::Stored(bytes) => *bytes,
+            Self::Decoded(bytes) => bytes,
+        };
+        bytes.get(range.clone()).unwrap_or_default()
     }
 }
 

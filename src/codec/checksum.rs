@@ -48,6 +48,7 @@ fn swap_halves(sum: u32) -> u32 {
     (sum & 0x00ff_00ff) << 8 | sum >> 8 & 0x00ff_00ff
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "the sums are folded to 16 bits")]
 fn fletcher32(bytes: &[u8]) -> u32 {
     /// Words that are added up before the sums are folded. Their sums fit 64 bits, and they fit the processor's cache.
     const WORDS: usize = 4096;

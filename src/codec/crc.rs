@@ -1,5 +1,7 @@
 //! CRCs of blocks, computed part by part.
 
+use super::to_usize;
+
 /// The CRC of a block's decoded bytes, as its container states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crc {
@@ -59,7 +61,7 @@ impl CrcKind {
     /// Continues a CRC by that of the `length` bytes that follow.
     pub fn combine(self, sum: u32, following: u32, length: u64) -> u32 {
         match self {
-            Self::Crc32c => crc32c::crc32c_combine(sum, following, usize::try_from(length).unwrap_or(usize::MAX)),
+            Self::Crc32c => crc32c::crc32c_combine(sum, following, to_usize(length)),
             Self::Crc32 => {
                 let mut hasher = crc32fast::Hasher::new_with_initial(sum);
                 hasher.combine(&crc32fast::Hasher::new_with_initial_len(following, length));

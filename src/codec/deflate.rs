@@ -4,7 +4,7 @@ use std::io::Read;
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-use super::{Codec, DecodeError};
+use super::{Codec, DecodeError, to_usize};
 
 /// Stored bytes that are read first, and at most at once. Most blocks are small, or only their front is wanted.
 const INPUT: (usize, usize) = (4 << 10, 128 << 10);
@@ -38,12 +38,13 @@ impl<R: Read> Inflater<R> {
                 self.to = self.stored.read(&mut self.input).map_err(|e| self.codec.failed(e))?;
             }
             let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
-            let input = &self.input[self.from..self.to];
+            let input = self.input.get(self.from..self.to).unwrap_or_default();
             let is_last = input.is_empty();
-            let status = self.inflate.decompress(input, &mut out[filled..], FlushDecompress::None);
+            let out = out.get_mut(filled..).unwrap_or_default();
+            let status = self.inflate.decompress(input, out, FlushDecompress::None);
             let status = status.map_err(|e| self.codec.corrupt(e))?;
-            self.from += (self.inflate.total_in() - before_in) as usize;
-            let came = (self.inflate.total_out() - before_out) as usize;
+            self.from += to_usize(self.inflate.total_in() - before_in);
+            let came = to_usize(self.inflate.total_out() - before_out);
             filled += came;
             self.ended = status == Status::StreamEnd;
             if is_last && came == 0 {

@@ -72,6 +72,7 @@ impl Delta {
             return Err(DecodeError::Size { got: size, size: out.len() as u64 });
         }
         match (from.kind, from.width, to.width) {
+            #[expect(clippy::cast_possible_truncation, reason = "the float is the low half")]
             (NumberKind::Float, 4, _) => add(stored, out, from, to, |sum, next| {
                 f32::from_bits(sum as u32).add(f32::from_bits(next as u32)).to_bits().into()
             }),
@@ -107,6 +108,7 @@ fn add(stored: &[u8], out: &mut [u8], from: Number, to: Number, add: impl Fn(u64
     }
 }
 
+#[expect(clippy::cast_possible_truncation, clippy::indexing_slicing, reason = "FROM and TO are at most 8")]
 fn add_of<const FROM: usize, const TO: usize>(
     stored: &[u8],
     out: &mut [u8],

@@ -403,15 +403,15 @@ impl Filter {
         let mut reader = Exactly { filter: self, reader };
         let mut out = Vec::new();
         loop {
-            let from = out.len() as u64;
+            let from = out.len();
             // One byte more than the most shows that there is too much.
-            let size = most.saturating_add(1).min(from.saturating_mul(2).max(FIRST));
+            let size = most.saturating_add(1).min((from as u64).saturating_mul(2).max(FIRST));
             let length = to_usize(size);
-            out.try_reserve_exact(length.saturating_sub(out.len())).map_err(|_| DecodeError::Memory(size))?;
+            out.try_reserve_exact(length.saturating_sub(from)).map_err(|_| DecodeError::Memory(size))?;
             out.resize(length, 0);
-            let filled = reader.fill(&mut out[from as usize..])? as u64;
-            if from + filled < size {
-                out.truncate((from + filled) as usize);
+            let filled = from + reader.fill(out.get_mut(from..).unwrap_or_default())?;
+            if filled < length {
+                out.truncate(filled);
                 return Ok(out);
             }
             if size > most {
@@ -471,7 +471,8 @@ impl Bitshuffle {
         let (whole, end) = out.split_at_mut(out.len() / (8 * width) * (8 * width));
         let mut shuffled = memory(block.min(whole.len()) as u64)?;
         for out in whole.chunks_mut(block) {
-            let (stored, shuffled) = (filter.next_block(&mut rest)?, &mut shuffled[..out.len()]);
+            let stored = filter.next_block(&mut rest)?;
+            let shuffled = shuffled.get_mut(..out.len()).unwrap_or_default();
             match codec {
                 BlockCodec::Lz4 => Codec::Lz4.decode_into(stored, shuffled)?,
                 BlockCodec::Zstd => Codec::Zstd.decode_into(stored, shuffled)?,
@@ -554,8 +555,8 @@ struct Exactly<'a, R> {
 impl<R: Read> Exactly<'_, R> {
     fn fill(&mut self, out: &mut [u8]) -> Result<usize, DecodeError> {
         let mut filled = 0;
-        while filled < out.len() {
-            match self.reader.read(&mut out[filled..]) {
+        while let Some(rest) = out.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.reader.read(rest) {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}

@@ -47,15 +47,14 @@ fn decode_quickly(stored: &[u8], out: &mut [u8]) -> bool {
 /// Returns whether a match has the distance 0, which no writer stores.
 fn has_zero_distance(mut stored: &[u8]) -> bool {
     while let Some((&token, rest)) = stored.split_first() {
-        let mut input = rest.iter().copied();
+        let mut input = rest.iter();
         let literals = extended(token >> 4, &mut input);
-        let rest = &rest[rest.len() - input.len()..];
-        match rest.get(literals..) {
+        match input.as_slice().get(literals..) {
             Some([0, 0, ..]) => return true,
             Some([_, _, rest @ ..]) => {
-                let mut input = rest.iter().copied();
+                let mut input = rest.iter();
                 extended(token & 15, &mut input);
-                stored = &rest[rest.len() - input.len()..];
+                stored = input.as_slice();
             }
             _ => return false,
         }
@@ -67,19 +66,17 @@ fn has_zero_distance(mut stored: &[u8]) -> bool {
 fn ends_in_match(mut stored: &[u8]) -> bool {
     loop {
         let Some((&token, rest)) = stored.split_first() else { return false };
-        let mut input = rest.iter().copied();
+        let mut input = rest.iter();
         let literals = extended(token >> 4, &mut input);
         // The literals, and the two bytes of the distance.
         let skipped = literals.saturating_add(2);
-        let Some(rest) = rest.get(rest.len() - input.len()..).and_then(|rest| rest.get(skipped..)) else {
-            return false;
-        };
+        let Some(rest) = input.as_slice().get(skipped..) else { return false };
         if token & 15 == 15 && rest.iter().all(|&byte| byte == 255) {
             return false;
         }
-        let mut input = rest.iter().copied();
+        let mut input = rest.iter();
         extended(token & 15, &mut input);
-        stored = &rest[rest.len() - input.len()..];
+        stored = input.as_slice();
         if stored.is_empty() {
             return true;
         }
@@ -94,7 +91,7 @@ fn exact(out: &[u8], got: usize) -> Result<(), DecodeError> {
 /// block, and the library decodes whole blocks only.
 pub(super) fn decode_front(stored: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::with_capacity(limit);
-    let mut input = stored.iter().copied();
+    let mut input = stored.iter();
     let bad = |reason: &str| Err(Codec::Lz4.corrupt(reason));
     while let Some(token) = input.next() {
         let literals = extended(token >> 4, &mut input).min(limit - out.len());
@@ -103,13 +100,13 @@ pub(super) fn decode_front(stored: &[u8], limit: usize) -> Result<Vec<u8>, Decod
             break;
         }
         let (Some(low), Some(high)) = (input.next(), input.next()) else { break };
-        let distance = usize::from(u16::from_le_bytes([low, high]));
+        let distance = usize::from(u16::from_le_bytes([*low, *high]));
         if distance == 0 || distance > out.len() {
             return bad("a match reaches before the start of the block");
         }
         let length = extended(token & 15, &mut input).saturating_add(4).min(limit - out.len());
         for _ in 0..length {
-            out.push(out[out.len() - distance]);
+            out.extend(out.get(out.len() - distance).copied());
         }
         if out.len() == limit {
             break;
@@ -119,12 +116,12 @@ pub(super) fn decode_front(stored: &[u8], limit: usize) -> Result<Vec<u8>, Decod
 }
 
 /// Reads a length. A nibble of 15 continues in further bytes; the first below 255 is the last.
-fn extended(nibble: u8, input: &mut impl Iterator<Item = u8>) -> usize {
+fn extended(nibble: u8, input: &mut std::slice::Iter<u8>) -> usize {
     let mut length = usize::from(nibble);
     if nibble == 15 {
         for byte in input {
-            length = length.saturating_add(usize::from(byte));
-            if byte != 255 {
+            length = length.saturating_add(usize::from(*byte));
+            if *byte != 255 {
                 break;
             }
         }

@@ -27,6 +27,7 @@ impl Output<'_> {
     }
 
     /// Appends literals.
+    #[expect(clippy::indexing_slicing, reason = "`next` made room")]
     fn literals(&mut self, input: &mut &[u8], length: usize) -> Result<(), DecodeError> {
         let (literals, rest) = input.split_at_checked(length).ok_or_else(|| self.bad("it ends in its literals"))?;
         let from = self.next(length)?;
@@ -36,6 +37,7 @@ impl Output<'_> {
     }
 
     /// Appends a match that begins `distance` bytes before the end. It may overlap the bytes that it writes.
+    #[expect(clippy::indexing_slicing, reason = "the match is in the output, and `next` made room")]
     fn repeat(&mut self, distance: usize, length: usize) -> Result<(), DecodeError> {
         if distance == 0 || distance > self.at {
             return Err(self.bad("a match reaches before the start"));

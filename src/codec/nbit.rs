@@ -1,6 +1,6 @@
 //! HDF5's filter 5, n-bit: only the significant bits of elements are stored, one after the other.
 
-use super::{DecodeError, bits::Bits};
+use super::{DecodeError, bits::Bits, to_usize};
 
 /// Most levels of nesting in the type of an element.
 const DEPTH: u32 = 32;
@@ -63,8 +63,9 @@ impl Nbit {
         out.fill(0);
         let mut bits = Bits::new(stored);
         let ends = || DecodeError::Corrupt { codec: "nbit", reason: "it ends in an element".into() };
-        let width = usize::try_from(self.part.size).unwrap_or(usize::MAX);
-        out.chunks_exact_mut(width).try_for_each(|out| self.part.decode(&mut bits, out)).ok_or_else(ends)
+        out.chunks_exact_mut(to_usize(self.part.size))
+            .try_for_each(|out| self.part.decode(&mut bits, out))
+            .ok_or_else(ends)
     }
 }
 
@@ -132,18 +133,23 @@ impl Part {
         match &self.kind {
             Kind::Number { is_big, precision, offset } => number(*is_big, *precision, *offset, bits, out),
             Kind::Bytes => out.iter_mut().try_for_each(|byte| {
-                *byte = bits.take(8)? as u8;
+                *byte = u8::try_from(bits.take(8)?).ok()?;
                 Some(())
             }),
-            Kind::Array(part) => out.chunks_exact_mut(part.size as usize).try_for_each(|out| part.decode(bits, out)),
+            Kind::Array(part) => out.chunks_exact_mut(to_usize(part.size)).try_for_each(|out| part.decode(bits, out)),
             Kind::Compound(members) => members.iter().try_for_each(|(offset, part)| {
-                let (start, size) = (*offset as usize, part.size as usize);
+                let (start, size) = (to_usize(*offset), to_usize(part.size));
                 part.decode(bits, out.get_mut(start..start + size)?)
             }),
         }
     }
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "at most 8 bytes, or 8 bits of each byte"
+)]
 fn number(is_big: bool, precision: u32, offset: u32, bits: &mut Bits, out: &mut [u8]) -> Option<()> {
     let size = out.len();
     if size <= 8 {

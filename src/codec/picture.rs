@@ -48,7 +48,8 @@ fn jpeg(codec: &Codec, stored: &[u8], (width, height): (u32, u32), channels: u8)
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(stored), options);
     let pixels = decoder.decode().map_err(|error| codec.corrupt(error))?;
     let (width, height) = decoder.dimensions().unwrap_or((0, 0));
-    Ok(((width as u32, height as u32), pixels))
+    let side = |length| u32::try_from(length).unwrap_or(u32::MAX);
+    Ok(((side(width), side(height)), pixels))
 }
 
 fn png(

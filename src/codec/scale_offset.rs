@@ -75,6 +75,7 @@ impl ScaleOffset {
         }
     }
 
+    #[expect(clippy::cast_possible_truncation, clippy::indexing_slicing, reason = "numbers have N bytes, at most 8")]
     fn unpack<const N: usize>(&self, packed: &[u8], bits: u32, least: u64, out: &mut [u8]) -> Result<(), DecodeError> {
         // A distance of all ones stands for the fill value.
         let ones = self.fill.map(|_| mask(bits));

@@ -35,6 +35,7 @@ impl Scaled {
     }
 
     /// Computes all values: integers in double precision, floats in their own, as numpy does.
+    #[expect(clippy::cast_possible_truncation, clippy::indexing_slicing, reason = "as numpy casts; at most 8 bytes")]
     pub(super) fn decode_into(self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
         let (from, to) = (usize::from(self.stored.width), usize::from(self.values.width));
         let size = self.size(stored.len() as u64);

@@ -24,7 +24,7 @@ fn join<'a, const W: usize>(runs: impl ExactSizeIterator<Item = &'a [u8]>, out: 
     let width = W * runs.len();
     for (number, run) in runs.enumerate() {
         for (place, unit) in out.chunks_exact_mut(width).zip(run.as_chunks::<W>().0) {
-            if let Some(place) = place[number * W..].first_chunk_mut::<W>() {
+            if let Some(place) = place.get_mut(number * W..).and_then(<[u8]>::first_chunk_mut::<W>) {
                 *place = *unit;
             }
         }
@@ -44,6 +44,7 @@ impl Parts {
 
     /// Interleaves runs of the same length, which together fit into [`PART`]: the first bytes of all runs, then the
     /// second ones, and so on.
+    #[expect(clippy::indexing_slicing, reason = "all runs together fit into a part")]
     fn interleave<'a>(&mut self, mut runs: impl ExactSizeIterator<Item = &'a [u8]>, out: &mut [u8]) {
         let (mut count, size) = (runs.len(), out.len());
         if !count.is_multiple_of(2) {
@@ -90,6 +91,7 @@ pub(super) const WORKING: u64 = 3 * PART as u64;
 
 /// Undoes the byte shuffle of elements of `width` bytes. Bytes after the last whole element are stored as they are.
 /// Both slices have the same length.
+#[expect(clippy::indexing_slicing, reason = "all parts of a plane are in it")]
 pub(super) fn unshuffle(width: usize, shuffled: &[u8], out: &mut [u8]) {
     let elements = shuffled.len() / width.max(1);
     if width <= 1 || elements <= 1 {
@@ -111,6 +113,7 @@ pub(super) fn unshuffle(width: usize, shuffled: &[u8], out: &mut [u8]) {
 
 /// Undoes the bit shuffle of elements of `width` bytes. Elements after the last whole group of 8 are stored as they
 /// are. Both slices have the same length.
+#[expect(clippy::indexing_slicing, reason = "all parts of a plane are in it")]
 pub(super) fn unshuffle_bits(width: usize, shuffled: &[u8], out: &mut [u8]) {
     // A group is 8 elements: one byte of each bit plane.
     let groups = shuffled.len() / (8 * width.max(1));
@@ -195,6 +198,7 @@ fn exchanged<const DISTANCE: u32, const MASK: u8>(low: [u8; 8], high: [u8; 8]) -
 }
 
 /// Does the same as [`unshuffle_bits`] for elements of more than 1 KiB.
+#[expect(clippy::indexing_slicing, reason = "each bit is of an element")]
 fn wide_bits(width: usize, shuffled: &[u8], out: &mut [u8]) {
     let groups = shuffled.len() / (8 * width);
     out.fill(0);

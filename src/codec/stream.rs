@@ -4,7 +4,7 @@ use std::{cell::RefCell, io::Read};
 
 use zstd::zstd_safe::{self, DCtx, DParameter, InBuffer, OutBuffer};
 
-use super::{Codec, DecodeError, LEAST_WINDOW, MOST_WINDOW, ZSTD_HEADER, deflate::Inflater, window};
+use super::{Codec, DecodeError, LEAST_WINDOW, MOST_WINDOW, ZSTD_HEADER, deflate::Inflater, to_usize, window};
 use crate::source::check_room;
 
 /// Bytes of memory taken before anything is decoded.
@@ -73,7 +73,8 @@ impl<R: Read> Frames<R> {
         self.input.resize(INPUT, 0);
         self.input.copy_within(self.from..self.to, 0);
         (self.from, self.to) = (0, self.to - self.from);
-        self.to += self.stored.read(&mut self.input[self.to..]).map_err(|e| Codec::Zstd.failed(e))?;
+        let free = self.input.get_mut(self.to..).unwrap_or_default();
+        self.to += self.stored.read(free).map_err(|e| Codec::Zstd.failed(e))?;
         Ok(())
     }
 
@@ -86,7 +87,7 @@ impl<R: Read> Frames<R> {
                 break;
             }
         }
-        match window(&self.input[self.from..self.to]) {
+        match window(self.input.get(self.from..self.to).unwrap_or_default()) {
             // The block is decoded again with a larger window. A power of two, so that frames which ask for a little
             // more each do not restart it each time.
             Some(window) if window > self.window && window <= MOST_WINDOW => {
@@ -109,7 +110,7 @@ impl<R: Read> Frames<R> {
             return Ok((filled, false));
         }
         let size = out.len() as u64;
-        let mut input = InBuffer::around(&self.input[self.from..self.to]);
+        let mut input = InBuffer::around(self.input.get(self.from..self.to).unwrap_or_default());
         let mut output = OutBuffer::around_pos(out, filled);
         let left = self.context.decompress_stream(&mut output, &mut input).map_err(|code| {
             match is_error(code, TOO_LITTLE_ROOM) {
@@ -159,7 +160,7 @@ pub fn decode_zstd(stored: impl Read, out: &mut [u8], mut each: impl FnMut(&[u8]
         if !is_more {
             break;
         }
-        each(&out[filled..reached]);
+        each(out.get(filled..reached).unwrap_or_default());
         filled = reached;
     }
     match filled == out.len() {
@@ -205,10 +206,11 @@ impl<R: Read> Stream<R> {
             let from = out.len();
             let more = (size - from as u64).min(FIRST.max(from as u64));
             check_room(more, 1).map_err(|_| DecodeError::Memory(size))?;
-            out.try_reserve_exact(more as usize).map_err(|_| DecodeError::Memory(size))?;
-            out.resize(from + more as usize, 0);
-            let filled = self.fill(&mut out[from..])?;
-            if (filled as u64) < more {
+            let more = to_usize(more);
+            out.try_reserve_exact(more).map_err(|_| DecodeError::Memory(size))?;
+            out.resize(from + more, 0);
+            let filled = self.fill(out.get_mut(from..).unwrap_or_default())?;
+            if filled < more {
                 out.truncate(from + filled);
                 break;
             }

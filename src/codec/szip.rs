@@ -15,7 +15,7 @@ const REST: u64 = 5;
 const SEGMENT: usize = 64;
 
 /// Greatest sum of a pair that the second extension has codes for.
-const SUMS: u64 = 12;
+const SUMS: u32 = 12;
 
 /// How samples are stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -72,7 +72,7 @@ impl Szip {
         if stated != size {
             return Err(DecodeError::Size { got: stated, size });
         }
-        let mut stream = Bits::new(&stored[4..]);
+        let mut stream = Bits::new(stored.get(4..).unwrap_or_default());
         let Some(word) = self.word else { return self.lines(&mut stream, out) };
         // Bytes after the last whole word are not stored.
         let whole = out.len() / word as usize * word as usize;
@@ -100,10 +100,10 @@ impl Szip {
             let wanted = out.len() / width;
             stream.line(&mut samples, wanted).ok_or_else(|| bad("it ends in a block, or a block passes its line"))?;
             if self.has_differences {
-                self.sum(&mut samples[..wanted]);
+                self.sum(samples.get_mut(..wanted).unwrap_or_default());
             }
             match width {
-                1 => out.iter_mut().zip(&samples).for_each(|(out, sample)| *out = *sample as u8),
+                1 => out.iter_mut().zip(&samples).for_each(|(out, sample)| *out = sample.to_le_bytes()[0]),
                 2 => self.write::<2>(&samples, out),
                 _ => self.write::<4>(&samples, out),
             }
@@ -113,10 +113,11 @@ impl Szip {
 
     fn write<const N: usize>(&self, samples: &[u32], out: &mut [u8]) {
         for (out, sample) in out.as_chunks_mut::<N>().0.iter_mut().zip(samples) {
-            match self.is_big {
-                true => out.copy_from_slice(&sample.to_be_bytes()[4 - N..]),
-                false => out.copy_from_slice(&sample.to_le_bytes()[..N]),
-            }
+            let bytes = match self.is_big {
+                true => sample.to_be_bytes().last_chunk().copied(),
+                false => sample.to_le_bytes().first_chunk().copied(),
+            };
+            *out = bytes.unwrap_or(*out);
         }
     }
 
@@ -148,6 +149,11 @@ struct Blocks<'a, 'b, 'c> {
 
 impl Blocks<'_, '_, '_> {
     /// Decodes a line as far as it is wanted. Returns `None` if the stream ends or contradicts itself.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        reason = "whole blocks of up to 31 bits a sample"
+    )]
     fn line(&mut self, samples: &mut [u32], wanted: usize) -> Option<()> {
         let (block, bits) = (self.szip.block as usize, self.szip.bits);
         // Bits of the number that says how a block is stored.
@@ -209,7 +215,7 @@ impl Blocks<'_, '_, '_> {
 fn second_extension(stream: &mut Bits, first: usize, samples: &mut [u32]) -> Option<()> {
     let mut at = first;
     while at < samples.len() {
-        let code = stream.zeros()?;
+        let code = u32::try_from(stream.zeros()?).ok()?;
         let sum = (0..=SUMS).rev().find(|sum| sum * (sum + 1) / 2 <= code)?;
         let second = code - sum * (sum + 1) / 2;
         if second > sum {
@@ -217,10 +223,10 @@ fn second_extension(stream: &mut Bits, first: usize, samples: &mut [u32]) -> Opt
         }
         // In the first pair of a line only the second sample is stored.
         if at.is_multiple_of(2) {
-            samples[at] = (sum - second) as u32;
+            *samples.get_mut(at)? = sum - second;
             at += 1;
         }
-        *samples.get_mut(at)? = second as u32;
+        *samples.get_mut(at)? = second;
         at += 1;
     }
     Some(())
