@@ -4,6 +4,9 @@
 //! offset and length from a file is checked before it is used. The module of each format names the page that it
 //! follows.
 
+// An index or a cast that is safe says why. Tests may panic.
+#![cfg_attr(not(test), warn(clippy::cast_possible_truncation, clippy::indexing_slicing))]
+
 mod cursor;
 mod dtype;
 mod fixed;

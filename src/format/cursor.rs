@@ -2,7 +2,7 @@
 
 use super::{Class, DType, FormatError};
 use crate::{
-    source::{Source, SourceError},
+    source::{Source, SourceError, to_usize},
     wanted,
 };
 
@@ -71,8 +71,8 @@ impl<'a> Cursor<'a> {
             self.start = self.at;
             self.next = (2 * self.next).min(PIECES[1]);
         }
-        let from = (self.at - self.start) as usize;
-        Ok(self.piece.get(from..from + length as usize).unwrap_or_default())
+        let from = to_usize(self.at - self.start);
+        Ok(self.piece.get(from..from + to_usize(length)).unwrap_or_default())
     }
 
     /// Returns the next bytes, for short lengths.

@@ -3,7 +3,7 @@
 /// Returns a text without the NULs at its end.
 pub fn without_nuls(text: &[u8]) -> &[u8] {
     let end = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    &text[..end]
+    text.get(..end).unwrap_or_default()
 }
 
 /// Returns a text of little-endian UTF-32 without the NULs at its end. What is no character is U+FFFD.
@@ -11,7 +11,7 @@ pub fn utf32(text: &[u8]) -> String {
     let codes = text.as_chunks::<4>().0;
     let end = codes.iter().rposition(|code| *code != [0; 4]).map_or(0, |last| last + 1);
     let character = |code: &[u8; 4]| char::from_u32(u32::from_le_bytes(*code)).unwrap_or(char::REPLACEMENT_CHARACTER);
-    codes[..end].iter().map(character).collect()
+    codes.iter().take(end).map(character).collect()
 }
 
 #[cfg(test)]

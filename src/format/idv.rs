@@ -21,7 +21,7 @@ use super::{Block, Class, Fields, FormatError, PartError};
 use crate::{
     codec::Codec,
     limits,
-    source::{Memory, Source, SourceError, Unlimited},
+    source::{Memory, Source, SourceError, Unlimited, to_usize},
     wanted,
 };
 use cursor::Cursor;
@@ -191,10 +191,10 @@ fn read(source: &dyn Source, memory: Option<&dyn Memory>) -> Result<File, Format
     }
     if let Some(memory) = memory {
         memory.reserve(columns * size_of::<u64>() as u64)?;
-        file.entries.reserve_exact(columns as usize);
+        file.entries.reserve_exact(to_usize(columns));
     }
     let mut cursor = Cursor::new(source, toc, tail);
-    for index in 0..columns as u32 {
+    for index in (0u32..).take(to_usize(columns)) {
         if index.is_multiple_of(LOOK) {
             wanted::check().map_err(SourceError::from)?;
         }
@@ -217,6 +217,7 @@ fn read(source: &dyn Source, memory: Option<&dyn Memory>) -> Result<File, Format
 
 impl File {
     /// How many columns there are.
+    #[expect(clippy::cast_possible_truncation, reason = "`IDV_COLUMNS` bounds them")]
     pub fn columns(&self) -> u32 {
         self.entries.len() as u32
     }
@@ -340,7 +341,7 @@ impl Column {
             stored: bytes.u32(8).unwrap_or(0) as i32,
             size: bytes.u32(12).unwrap_or(0) as i32,
         };
-        Ok(bytes.chunks_exact(RECORD as usize).map(record).collect())
+        Ok(bytes.chunks_exact(to_usize(RECORD)).map(record).collect())
     }
 
     /// Returns the offset of a record of this column's lookup table, for messages.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     limits,
-    source::{Memory, Source, SourceError, Unlimited, check_room},
+    source::{Memory, Source, SourceError, Unlimited, check_room, to_usize},
 };
 
 /// Bytes of the header.
@@ -110,7 +110,7 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Kast, Fo
         let needed = entries.len() as u64 / ENTRY * ITEM_MEMORY;
         memory.reserve(needed)?;
         check_room(needed, 1).map_err(SourceError::from)?;
-        for entry in entries.chunks_exact(ENTRY as usize) {
+        for entry in entries.chunks_exact(to_usize(ENTRY)) {
             let j = items.len();
             let fields = (entry.u32(0), entry.u64(4), entry.u32(12), entry.u64(16), entry.u64(24));
             let (Some(key_len), Some(key_at), Some(code), Some(count), Some(at)) = fields else { break };
@@ -138,8 +138,8 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Kast, Fo
     }
     let mut ranges: Vec<&Range<u64>> = items.iter().map(|item| &item.data).filter(|r| !r.is_empty()).collect();
     ranges.sort_by_key(|range| range.start);
-    if let Some(pair) = ranges.windows(2).find(|pair| pair[0].end > pair[1].start) {
-        return Err(bad(format!("arrays at {} and {} overlap", pair[0].start, pair[1].start))); // 13
+    if let Some((first, next)) = ranges.iter().zip(ranges.iter().skip(1)).find(|(first, next)| first.end > next.start) {
+        return Err(bad(format!("arrays at {} and {} overlap", first.start, next.start))); // 13
     }
     let end = ranges.last().map_or(data, |range| range.end);
     Ok(Kast { version: (1, minor), items, trailing: length - end })

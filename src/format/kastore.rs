@@ -7,7 +7,7 @@ use std::{collections::HashSet, ops::Range};
 use super::{Class, DType, Fields, FormatError};
 use crate::{
     limits,
-    source::{Memory, Source, SourceError, Unlimited, check_room},
+    source::{Memory, Source, SourceError, Unlimited, check_room, to_usize},
 };
 
 /// `\x89KAS\r\n\x1a\n`, section 1.1.
@@ -86,8 +86,9 @@ pub fn parse(source: &dyn Source) -> Result<Kastore, FormatError> {
 /// # Errors
 /// As [`parse`]; `Source` if there is not enough memory.
 pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Kastore, FormatError> {
-    let mut stores = vec![parse_store(source, 0, memory)?];
-    let mut base = stores[0].range.end;
+    let first = parse_store(source, 0, memory)?;
+    let mut base = first.range.end;
+    let mut stores = vec![first];
     let mut trailing = None;
     while base < source.len() {
         match parse_store(source, base, memory) {
@@ -171,7 +172,7 @@ fn parse_items(
         check_room(needed, 1).map_err(SourceError::from)?;
         for descriptor in descriptors.chunks_exact(64) {
             let j = found.len();
-            let code = u32::from(descriptor[0]);
+            let code = descriptor.first().copied().map_or(0, u32::from);
             let fields = (descriptor.u64(8), descriptor.u64(16), descriptor.u64(24), descriptor.u64(32));
             let (Some(key_start), Some(key_len), Some(array_start), Some(count)) = fields else { break };
             let Some(dtype) = dtype_of_code(code) else {
@@ -229,7 +230,7 @@ fn parse_items(
 
 /// Returns a range of the store from bytes that begin at `from`. The range was checked to lie inside.
 fn slice<'a>(bytes: &'a [u8], from: u64, range: &Range<u64>) -> &'a [u8] {
-    bytes.get((range.start - from) as usize..(range.end - from) as usize).unwrap_or_default()
+    bytes.get(to_usize(range.start - from)..to_usize(range.end - from)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ pub use images::{Camera, Images, Kind, Record};
 use std::{borrow::Cow, ops::Range};
 
 use super::{Class, Fields, FormatError};
-use crate::source::{Memory, Source, SourceError};
+use crate::source::{Memory, Source, SourceError, to_usize};
 
 /// First bytes of every file.
 pub const MAGIC: [u8; 4] = *b"KINO";
@@ -184,7 +184,7 @@ impl Header {
         // In the index, whose range was checked.
         let bytes = source.read(self.index_offset + first * ENTRY..self.index_offset + end * ENTRY)?;
         Ok((first..)
-            .zip(bytes.chunks_exact(ENTRY as usize))
+            .zip(bytes.chunks_exact(to_usize(ENTRY)))
             .map(|(position, entry)| episode(position, entry))
             .collect())
     }

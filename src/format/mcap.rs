@@ -19,7 +19,7 @@ use super::{
 use crate::{
     codec::{Chain, Codec, CrcKind, Filter},
     limits::PIECE,
-    source::{Memory, Source, SourceError},
+    source::{Memory, Source, SourceError, to_usize},
 };
 use record::{CHUNK_RECORD, HEAD, MESSAGE, MESSAGE_HEAD, MESSAGE_INDEX, Record, next};
 
@@ -177,7 +177,7 @@ fn ends(source: &dyn Source) -> Result<Ends, FormatError> {
     let len = source.len();
     let mut front = [0; 17];
     let read = usize::try_from(len).map_or(front.len(), |len| len.min(front.len()));
-    source.fill(0, &mut front[..read])?;
+    source.fill(0, front.get_mut(..read).unwrap_or_default())?;
     if front[..5] != MAGIC[..5] || front[6..8] != MAGIC[6..] {
         return refused(Class::NotMcap, "it does not begin with the magic");
     }
@@ -189,7 +189,7 @@ fn ends(source: &dyn Source) -> Result<Ends, FormatError> {
     if len < SMALLEST {
         return refused(Class::Unfinished, &format!("it has {len} bytes: {RECOVER}"));
     }
-    let mut tail = [0; TAIL as usize];
+    let mut tail = [0; to_usize(TAIL)];
     let footer = len - TAIL;
     source.fill(footer, &mut tail)?;
     let is_finished = tail.ends_with(&MAGIC);
@@ -262,7 +262,7 @@ pub fn check_data_section(source: &dyn Source) -> Result<(), PartError> {
     let Ok(ends) = ends(source) else { return Ok(()) };
     let end = if ends.summary_start == 0 { ends.footer } else { ends.summary_start };
     let Some(at) = end.checked_sub(DATA_END).filter(|at| *at >= ends.header_end) else { return Ok(()) };
-    let mut record = [0; DATA_END as usize];
+    let mut record = [0; to_usize(DATA_END)];
     source.fill(at, &mut record)?;
     let stored = record.u32(9).filter(|_| record[0] == record::DATA_END && record.u64(1) == Some(4)).unwrap_or(0);
     if stored == 0 {
@@ -311,7 +311,7 @@ fn chunk_block(source: &dyn Source, record: &Range<u64>) -> Result<(Block, Box<[
     let end = record.start.saturating_add(CHUNK_FRONT).min(record.end);
     let bytes = source.read(record.start..end)?;
     let is_chunk = bytes.first() == Some(&CHUNK_RECORD) && bytes.u64(1) == Some(record.end - record.start - HEAD);
-    let bytes = bytes.get(HEAD as usize..).filter(|_| is_chunk).ok_or_else(|| damaged("there is no chunk"))?;
+    let bytes = bytes.get(to_usize(HEAD)..).filter(|_| is_chunk).ok_or_else(|| damaged("there is no chunk"))?;
     let head = record::chunk(bytes).ok_or_else(|| damaged("the fields of the chunk do not fit"))?;
     let start = record.start + HEAD + head.length;
     if start.checked_add(head.stored_size).is_none_or(|end| end > record.end) {
@@ -378,7 +378,7 @@ impl Layout for Places {
             let mut at = range.start;
             while found == *id && at < range.end {
                 let bytes = window.from(at, 16)?;
-                let here = bytes.get(..(range.end - at).min(bytes.len() as u64) as usize).unwrap_or_default();
+                let here = bytes.get(..to_usize((range.end - at).min(bytes.len() as u64))).unwrap_or_default();
                 let mut count = 0;
                 for pair in here.chunks_exact(16) {
                     let [time, offset] = [0, 8].map(|at| pair.u64(at).unwrap_or(0));

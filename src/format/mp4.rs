@@ -188,6 +188,7 @@ impl Track {
         let sample = self.sample_of(frame)?;
         let time = self.sample(sample)?.time;
         let at = self.keys.partition_point(|&key| key <= sample);
+        #[expect(clippy::cast_possible_truncation, reason = "`SAMPLES` bounds them")]
         let end = self.keys.get(at).copied().unwrap_or(self.samples.len() as u32);
         let key = *self.keys.get(at.checked_sub(1)?)?;
         let is_leading = self.sample(key)?.time > time;
@@ -280,7 +281,9 @@ fn parse(moov: &Boxes<'_>, memory: &dyn Memory) -> Result<Track, PartError> {
             delay = edit.empty as f64 / movie_scale;
             // In the track's units. Rounded, because writers store a length of whole frames rounded.
             let length = (edit.duration as f64 / movie_scale * f64::from(scale)).round();
-            range = 0..if edit.duration == 0 { i64::MAX } else { length.max(1.0) as i64 };
+            #[expect(clippy::cast_possible_truncation, reason = "it has no fraction, and the cast saturates")]
+            let length = length.max(1.0) as i64;
+            range = 0..if edit.duration == 0 { i64::MAX } else { length };
             samples.iter_mut().for_each(|sample| sample.time = sample.time.saturating_sub(edit.media_time));
         }
         let is_shown = |number: u32| {
@@ -288,7 +291,7 @@ fn parse(moov: &Boxes<'_>, memory: &dyn Memory) -> Result<Track, PartError> {
             let length = durations.get(number as usize).map_or(0, |&length| i64::from(length));
             time.saturating_add(length.max(1)) > range.start && time < range.end
         };
-        let mut shown: Vec<u32> = (0..samples.len() as u32).filter(|&number| is_shown(number)).collect();
+        let mut shown: Vec<u32> = (0..).take(samples.len()).filter(|&number| is_shown(number)).collect();
         shown.sort_by_key(|&number| (samples.get(number as usize).map(|sample| sample.time), number));
         let keys = tables.keys()?;
         return Ok(Track {

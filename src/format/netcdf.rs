@@ -194,7 +194,7 @@ fn bad_header(reason: impl Into<String>) -> FormatError {
 /// Returns a name for a message, shortened.
 fn shown(name: &[u8]) -> String {
     const MOST: usize = 100;
-    format!("{:?}", String::from_utf8_lossy(&name[..name.len().min(MOST)]))
+    format!("{:?}", String::from_utf8_lossy(name.get(..MOST).unwrap_or(name)))
 }
 
 /// Reads the parts of a header in their order.
@@ -329,6 +329,7 @@ impl Header<'_> {
                     return Err(bad_header(format!("the record dimension of {} is not its first", shown(&name))));
                 }
                 is_record |= dimension.is_unlimited;
+                #[expect(clippy::cast_possible_truncation, reason = "`NETCDF_HEADER` bounds how many there are")]
                 numbers.push(number as u32);
             }
             let attributes = self.attributes()?;
@@ -337,8 +338,9 @@ impl Header<'_> {
             self.count()?;
             let start = if self.version == 1 { self.cursor.u32().map(u64::from)? } else { self.cursor.u64()? };
             self.check()?;
-            let lengths = numbers.iter().skip(usize::from(is_record)).map(|number| dimensions[*number as usize].length);
-            let size = product(kind.size(), lengths).ok_or_else(|| too_large(&name))?;
+            let axes =
+                numbers.iter().skip(usize::from(is_record)).filter_map(|number| dimensions.get(*number as usize));
+            let size = product(kind.size(), axes.map(|axis| axis.length)).ok_or_else(|| too_large(&name))?;
             let place = Place { start, stride: size, width: size };
             found.push(Variable { name, dimensions: numbers.into(), attributes, kind, is_record, size, place });
             sizes.push(size);

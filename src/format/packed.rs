@@ -23,8 +23,8 @@ impl<T: Copy> Packed<T> {
     /// Adds a list. Elements beyond 2^32 - 1 in all lists together are dropped.
     pub(super) fn push(&mut self, list: &[T]) {
         let room = (u32::MAX as usize).saturating_sub(self.items.len());
-        self.items.extend_from_slice(&list[..list.len().min(room)]);
-        self.ends.push(self.items.len() as u32);
+        self.items.extend_from_slice(list.get(..room).unwrap_or(list));
+        self.ends.push(u32::try_from(self.items.len()).unwrap_or(u32::MAX));
     }
 
     /// Returns the list with a number; an empty one if there is none.

@@ -17,7 +17,7 @@ use super::{Fields, PartError};
 use crate::{
     codec::{Chain, Codec as Decoder, Filter},
     limits,
-    source::{Memory, Source, SourceError},
+    source::{Memory, Source, SourceError, to_usize},
     wanted,
 };
 pub use schema::{Form, Leaf, Physical, Values};
@@ -150,7 +150,7 @@ impl File {
         let start = len - 8 - length;
         let read;
         let footer = match start.checked_sub(len - TAIL.min(len)) {
-            Some(at) => tail.get(at as usize..tail.len() - 8).unwrap_or_default(),
+            Some(at) => tail.get(to_usize(at)..tail.len() - 8).unwrap_or_default(),
             None => {
                 memory.reserve(length)?;
                 read = source.read(start..len - 8)?;

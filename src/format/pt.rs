@@ -19,7 +19,7 @@ use super::{
 use crate::{
     codec::Codec,
     limits,
-    source::{Memory, Source, zeros},
+    source::{Memory, Source, to_usize, zeros},
 };
 
 /// The suffixes of checkpoints. Other kinds of files use them, too.
@@ -159,7 +159,7 @@ fn read(source: &dyn Source, member: &Member, class: Class) -> Result<Vec<u8>, F
     let bytes = if block.codec == Codec::None {
         stored
     } else {
-        let mut bytes = zeros(block.size as usize).map_err(crate::source::SourceError::from)?;
+        let mut bytes = zeros(to_usize(block.size)).map_err(crate::source::SourceError::from)?;
         match block.codec.decode_into(&stored, &mut bytes) {
             Ok(()) => bytes,
             Err(error) => return refused(class, format!("{}: {error}", name())),

@@ -53,8 +53,8 @@ pub fn has_suffix(name: &[u8], suffix: &str) -> bool {
     }
     // What every name with the suffix ends with.
     let tail = suffix.as_bytes().rsplit(|byte| matches!(byte, b'*' | b'#')).next().unwrap_or_default();
-    let from = name.len().checked_sub(tail.len());
-    if !from.is_some_and(|from| name[from..].eq_ignore_ascii_case(tail)) {
+    let end = name.len().checked_sub(tail.len()).and_then(|from| name.get(from..));
+    if !end.is_some_and(|end| end.eq_ignore_ascii_case(tail)) {
         return false;
     }
     if tail.len() == suffix.len() {
@@ -62,23 +62,20 @@ pub fn has_suffix(name: &[u8], suffix: &str) -> bool {
     }
     let (begin, end) = suffix.split_once('*').unwrap_or(("", suffix));
     let begin = begin.as_bytes();
-    let Some(rest) = name.get(begin.len()..).filter(|_| name[..begin.len()].eq_ignore_ascii_case(begin)) else {
-        return false;
-    };
-    let mut rest = rest;
+    let split = name.split_at_checked(begin.len());
+    let Some((_, mut rest)) = split.filter(|(front, _)| front.eq_ignore_ascii_case(begin)) else { return false };
     for (number, part) in end.rsplit('#').enumerate() {
         if number > 0 {
             let digits = rest.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
             if digits < DIGITS {
                 return false;
             }
-            rest = &rest[..rest.len() - digits];
+            rest = rest.get(..rest.len() - digits).unwrap_or_default();
         }
-        let Some(from) = rest.len().checked_sub(part.len()) else { return false };
-        if !rest[from..].eq_ignore_ascii_case(part.as_bytes()) {
-            return false;
+        match rest.len().checked_sub(part.len()).map(|from| rest.split_at(from)) {
+            Some((front, end)) if end.eq_ignore_ascii_case(part.as_bytes()) => rest = front,
+            _ => return false,
         }
-        rest = &rest[..from];
     }
     true
 }

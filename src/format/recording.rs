@@ -8,7 +8,7 @@ use std::{borrow::Cow, cell::RefCell, fmt, ops::Range};
 use serde::{Deserialize, Serialize};
 
 use super::{Block, PartError};
-use crate::source::{Source, SourceError};
+use crate::source::{Source, SourceError, to_usize};
 
 /// Most messages of a recording.
 pub const MESSAGES: u64 = 100_000_000;
@@ -189,7 +189,7 @@ impl Bytes for InFile<'_> {
         *asked = end;
         if length <= NEAR && (is_close || window.holds(start, end)) {
             let bytes = window.from(start, length)?;
-            return Ok(Cow::Owned(bytes.get(..length as usize).ok_or_else(|| outside(at))?.to_vec()));
+            return Ok(Cow::Owned(bytes.get(..to_usize(length)).ok_or_else(|| outside(at))?.to_vec()));
         }
         Ok(Cow::Owned(self.source.read(start..end)?))
     }
@@ -289,7 +289,7 @@ impl<'a> Window<'a> {
             self.bytes = self.source.read(at.min(end)..end)?;
             self.start = at.min(end);
         }
-        let from = usize::try_from(at.saturating_sub(self.start)).unwrap_or(usize::MAX);
+        let from = to_usize(at.saturating_sub(self.start));
         Ok(self.bytes.get(from..).unwrap_or_default())
     }
 }

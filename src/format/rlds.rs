@@ -83,14 +83,14 @@ impl Split {
 
     /// Returns the number of shards.
     pub fn shards(&self) -> u32 {
-        self.starts.len().saturating_sub(1) as u32
+        u32::try_from(self.starts.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
     /// Returns the shard of a record, and the record's number in it.
     pub fn place(&self, record: u64) -> Option<(u32, u64)> {
         let shard = self.starts.partition_point(|&start| start <= record).checked_sub(1)?;
         let within = record - self.starts.get(shard)?;
-        (record < self.records()).then_some((shard as u32, within))
+        u32::try_from(shard).ok().filter(|_| record < self.records()).map(|shard| (shard, within))
     }
 
     /// Returns how many records a shard should have.

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     codec::{Chain, Codec, Filter},
-    source::{Memory, Source},
+    source::{Memory, Source, to_usize},
 };
 use record::{Header, time};
 
@@ -228,8 +228,8 @@ fn refused<T>(class: Class, reason: impl Into<String>) -> Result<T, FormatError>
 pub fn parse(source: &dyn Source, memory: &dyn Memory) -> Result<Bag, FormatError> {
     let mut front = [0; 64];
     let length = usize::try_from(source.len()).map_or(front.len(), |len| len.min(front.len()));
-    source.fill(0, &mut front[..length])?;
-    let front = &front[..length];
+    let front = front.get_mut(..length).unwrap_or_default();
+    source.fill(0, front)?;
     if !is_version(front) {
         return refused(Class::NotBag, "it does not begin with the magic");
     }
@@ -306,6 +306,7 @@ impl Bag {
             let folder = match folders.get(&same) {
                 Some(folder) => *folder,
                 None => {
+                    #[expect(clippy::cast_possible_truncation, reason = "`CONNECTIONS` bounds them")]
                     let folder = self.connections.len() as u32;
                     let (topic, name, data) = same.clone();
                     self.recording.schemas.push(SchemaText { name, encoding: (*b"ros1msg").into(), data });
@@ -369,7 +370,7 @@ impl Bag {
         self.recording.times = times;
         self.infos.sort_by_key(|info| info.offset);
         let is_sound = |info: &Info| (header_end..self.index_pos).contains(&info.offset);
-        let are_different = self.infos.windows(2).all(|pair| pair[0].offset < pair[1].offset);
+        let are_different = self.infos.is_sorted_by(|one, next| one.offset < next.offset);
         match self.infos.iter().all(is_sound) && are_different {
             true => Ok(()),
             false => refused(Class::BadIndex, "two chunks have one place, or one lies outside; try `rosbag reindex`"),
@@ -448,6 +449,7 @@ impl Bag {
         memory: &dyn Memory,
     ) -> Result<(), FormatError> {
         memory.reserve(2 * size_of::<Chunk>() as u64)?;
+        #[expect(clippy::cast_possible_truncation, reason = "the bag counts them in 32 bits")]
         let number = self.places.chunks.len() as u32;
         self.places.chunks.push(chunk);
         let name = if compression == "none" { "" } else { compression };
@@ -531,13 +533,13 @@ fn indexed(source: &dyn Source, info: &Info, range: Range<u64>, size: u64) -> Re
         let mut place = data.start;
         while place < data.end {
             let bytes = window.from(place, 12)?;
-            let here = bytes.get(..(data.end - place).min(bytes.len() as u64) as usize).unwrap_or_default();
+            let here = bytes.get(..to_usize((data.end - place).min(bytes.len() as u64))).unwrap_or_default();
             let mut read = 0;
             for entry in here.chunks_exact(12) {
                 if entry.u32(8).is_none_or(|offset| u64::from(offset) >= size) {
                     return Ok(None);
                 }
-                let time = time(&entry[..8]).unwrap_or(0);
+                let time = entry.get(..8).and_then(time).unwrap_or(0);
                 times = (times.0.min(time), times.1.max(time));
                 read += 12;
             }
@@ -616,11 +618,11 @@ impl Layout for Places {
             let mut place = data.start;
             while self.folders.get(&id) == Some(&folder) && place < data.end {
                 let bytes = window.from(place, 12)?;
-                let here = bytes.get(..(data.end - place).min(bytes.len() as u64) as usize).unwrap_or_default();
+                let here = bytes.get(..to_usize((data.end - place).min(bytes.len() as u64))).unwrap_or_default();
                 let mut read = 0;
                 for entry in here.chunks_exact(12) {
                     let offset = entry.u32(8).map_or(0, u64::from);
-                    each(Entry { time: time(&entry[..8]).unwrap_or(0), offset, source: id });
+                    each(Entry { time: entry.get(..8).and_then(time).unwrap_or(0), offset, source: id });
                     read += 12;
                 }
                 if read == 0 {

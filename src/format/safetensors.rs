@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     limits,
-    source::{Memory, Source, SourceError, Unlimited, check_room},
+    source::{Memory, Source, SourceError, Unlimited, check_room, to_usize},
 };
 pub use index::{Index, Joined, SUFFIX as INDEX_SUFFIX, Shards, parse_index};
 use json::{Any, Refusal, Seed, parse_object};
@@ -169,8 +169,8 @@ pub fn recognise(front: &Front<'_>) -> Recognition {
         return Recognition::Meant;
     }
     let length = header_length(front.bytes, front.len);
-    let header = front.bytes.get(LENGTH as usize..).unwrap_or_default();
-    if length.is_ok_and(|length| begins_as_header(&header[..header.len().min(length as usize)])) {
+    let header = front.bytes.get(to_usize(LENGTH)..).unwrap_or_default();
+    if length.is_ok_and(|length| begins_as_header(header.get(..to_usize(length)).unwrap_or(header))) {
         Recognition::Maybe
     } else {
         Recognition::No
@@ -196,7 +196,11 @@ fn header_length(front: &[u8], length: u64) -> Result<u64, FormatError> {
 /// Returns whether bytes may be the front of a header: `{}`, or `{`, a key and the beginning of an object.
 fn begins_as_header(header: &[u8]) -> bool {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
-    let skip = |bytes: &mut &[u8]| *bytes = &bytes[bytes.iter().take_while(|byte| is_space(byte)).count()..];
+    let skip = |bytes: &mut &[u8]| {
+        while let Some((_, rest)) = bytes.split_first().filter(|(first, _)| is_space(first)) {
+            *bytes = rest;
+        }
+    };
     let Some(mut rest) = header.strip_prefix(b"{") else { return false };
     skip(&mut rest);
     let Some(&[first, ref key @ ..]) = rest.split_at_checked(1).map(|_| rest) else { return true };
@@ -211,7 +215,7 @@ fn begins_as_header(header: &[u8]) -> bool {
     });
     // A key may be longer than the front.
     let Some(end) = end else { return true };
-    let mut rest = &key[end + 1..];
+    let mut rest = key.get(end + 1..).unwrap_or_default();
     skip(&mut rest);
     let Some(mut rest) = rest.strip_prefix(b":") else { return rest.is_empty() };
     skip(&mut rest);
@@ -341,7 +345,7 @@ fn check_names(names: &Packed<u8>) -> Result<(), FormatError> {
 
 /// Fails unless the tensors' bytes cover the data exactly.
 fn check_places(found: &Safetensors, size: u64) -> Result<(), FormatError> {
-    let mut order: Vec<u32> = (0..found.places.len() as u32).collect();
+    let mut order: Vec<u32> = (0..).take(found.places.len()).collect();
     let range = |number: &u32| found.places.get(*number as usize).map_or((0, 0), |place| (place.begin, place.end));
     order.sort_unstable_by_key(range);
     let mut position = 0;
@@ -517,6 +521,7 @@ impl<'de> Visitor<'de> for TensorOf<'_, '_> {
         let has_shape = rank.dimensions <= limits::DIMENSIONS;
         state.found.names.push(name.as_bytes());
         state.found.shapes.push(if has_shape { &state.shape } else { &[] });
+        #[expect(clippy::cast_possible_truncation, reason = "`TENSORS` bounds them")]
         let shape = state.found.places.len() as u32;
         state.found.places.push(Place { dtype, has_shape, shape, begin, end });
         Ok(())

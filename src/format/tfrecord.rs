@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::{Class, CrcKind, Fields, FormatError, Front, Recognition, has_suffix};
 use crate::{
-    source::{Memory, Source, SourceError},
+    source::{Memory, Source, SourceError, to_usize},
     wanted,
 };
 
@@ -66,7 +66,7 @@ pub fn recognise(front: &Front<'_>) -> Recognition {
     }
     let Some(length) = length(front.bytes) else { return Recognition::No };
     let is_whole = EMPTY.checked_add(length).is_some_and(|end| end <= front.len);
-    let data = front.bytes.get(HEADER as usize..).unwrap_or_default();
+    let data = front.bytes.get(to_usize(HEADER)..).unwrap_or_default();
     if is_whole && begins_as_example(data, length) { Recognition::Maybe } else { Recognition::No }
 }
 
@@ -119,7 +119,7 @@ pub fn are_examples(source: &dyn Source, memory: &dyn Memory) -> Result<bool, So
         let Some(end) = end.filter(|end| *end <= source.len()) else { break };
         let data = at + HEADER..end - TAIL;
         let length = data.end - data.start;
-        if number == 0 && begins_as_example(front.get(HEADER as usize..).unwrap_or_default(), length) {
+        if number == 0 && begins_as_example(front.get(to_usize(HEADER)..).unwrap_or_default(), length) {
             return Ok(true);
         }
         if length <= LARGEST {
@@ -233,8 +233,8 @@ impl Headers<'_> {
             self.piece = self.source.read(at..self.source.len().min(at + length))?;
             self.start = at;
         }
-        let from = (at - self.start) as usize;
-        Ok(self.piece.get(from..from + HEADER as usize).unwrap_or_default())
+        let from = to_usize(at - self.start);
+        Ok(self.piece.get(from..from + to_usize(HEADER)).unwrap_or_default())
     }
 }
 

@@ -7,7 +7,7 @@ use super::{Block, Class, Crc, Fields, FormatError};
 use crate::{
     codec::Codec,
     limits,
-    source::{Memory, Source, SourceError, check_room},
+    source::{Memory, Source, SourceError, check_room, to_usize},
 };
 
 /// The signature of a local header, with which every archive begins.
@@ -157,7 +157,7 @@ impl Member {
             return damaged(format!("there is no local header at byte {}", self.offset));
         }
         let (name_length, extra_length) = (u64::from(short(26)), u64::from(short(28)));
-        if name_length != self.name.len() as u64 || header.get(LOCAL_SIZE as usize..) != Some(&*self.name) {
+        if name_length != self.name.len() as u64 || header.get(to_usize(LOCAL_SIZE)..) != Some(&*self.name) {
             return damaged("its local header has another name than the directory".into());
         }
         if short(8) != self.method || short(6) & 1 != self.flags & 1 {
@@ -202,7 +202,7 @@ fn bad(reason: impl Into<String>) -> FormatError {
 /// Returns the name of the first member, if these first bytes of a file are those of an archive and contain the name.
 pub fn first_name(front: &[u8]) -> Option<&[u8]> {
     let length = usize::from(front.starts_with(&LOCAL).then(|| front.u16(26))??);
-    front.get(LOCAL_SIZE as usize..)?.get(..length)
+    front.get(to_usize(LOCAL_SIZE)..)?.get(..length)
 }
 
 /// The limits of a format's archives.
@@ -266,12 +266,12 @@ fn find_end(source: &dyn Source) -> Result<Option<(u64, Vec<u8>)>, SourceError> 
         let start = len - length;
         let tail = source.read(start..len)?;
         let is_end = |at: &usize| {
-            let rest = &tail[*at..];
+            let rest = tail.get(*at..).unwrap_or_default();
             let comment = rest.starts_with(&END).then(|| rest.u16(20)).flatten();
             comment.is_some_and(|comment| rest.len() as u64 == END_SIZE + u64::from(comment))
         };
         if let Some(at) = (0..tail.len()).rev().find(is_end) {
-            return Ok(Some((start + at as u64, tail[at..].to_vec())));
+            return Ok(Some((start + at as u64, tail.get(at..).unwrap_or_default().to_vec())));
         }
     }
     Ok(None)
@@ -280,7 +280,7 @@ fn find_end(source: &dyn Source) -> Result<Option<(u64, Vec<u8>)>, SourceError> 
 fn find_directory(source: &dyn Source, rules: Rules) -> Result<Directory, FormatError> {
     let mut front = [0; 4];
     let present = usize::try_from(source.len()).map_or(4, |len| len.min(4));
-    source.fill(0, &mut front[..present])?;
+    source.fill(0, front.get_mut(..present).unwrap_or_default())?;
     if front != LOCAL {
         return Err(FormatError::refused(Class::BadMagic, "it does not begin with a local header"));
     }
@@ -360,17 +360,18 @@ fn read_directory(
 /// Returns the entry at the beginning of these bytes, and its length.
 fn read_entry(bytes: &[u8], number: usize, directory: u64) -> Result<(Member, usize), FormatError> {
     let entry = || format!("entry {number}");
-    let fields = bytes.first_chunk::<{ ENTRY_SIZE as usize }>().filter(|entry| entry.starts_with(&ENTRY));
+    let fields = bytes.first_chunk::<{ to_usize(ENTRY_SIZE) }>().filter(|entry| entry.starts_with(&ENTRY));
     let Some(fields) = fields.map(|fields| &fields[..]) else {
         return Err(bad(format!("{} has no signature", entry())));
     };
     let (short, int) = (|at| fields.u16(at).unwrap_or_default(), |at| fields.u32(at).unwrap_or_default());
     let [name, extra, comment] = [28, 30, 32].map(|at| usize::from(short(at)));
-    let length = ENTRY_SIZE as usize + name + extra + comment;
-    let Some(behind) = bytes.get(ENTRY_SIZE as usize..length) else {
+    let length = to_usize(ENTRY_SIZE) + name + extra + comment;
+    let behind = bytes.get(to_usize(ENTRY_SIZE)..length).and_then(|behind| behind.split_at_checked(name));
+    let Some((name, behind)) = behind else {
         return Err(bad(format!("{} passes the end of the directory", entry())));
     };
-    let (name, extra) = (&behind[..name], &behind[name..name + extra]);
+    let extra = behind.get(..extra).unwrap_or_default();
     if name.is_empty() || name.contains(&0) {
         return Err(bad(format!("{} has no name, or one with a null", entry())));
     }
@@ -424,7 +425,7 @@ fn extra_field(mut extra: &[u8], number: u16) -> Option<&[u8]> {
         if found == number {
             return Some(data);
         }
-        extra = &extra[4 + length..];
+        extra = extra.get(4 + length..)?;
     }
 }
 
@@ -432,16 +433,16 @@ fn extra_field(mut extra: &[u8], number: u16) -> Option<&[u8]> {
 fn set_limits(members: &mut [Member], directory: u64, memory: &dyn Memory) -> Result<(), FormatError> {
     memory.reserve((members.len() * size_of::<u32>()) as u64)?;
     check_room(members.len() as u64, size_of::<u32>()).map_err(SourceError::from)?;
-    let mut order: Vec<u32> = (0..members.len() as u32).collect();
-    order.sort_unstable_by_key(|&number| members[number as usize].offset);
+    let mut order: Vec<u32> = (0..).take(members.len()).collect();
+    order.sort_unstable_by_key(|&number| members.get(number as usize).map(|member| member.offset));
     if let Some(&first) = order.first()
-        && members[first as usize].offset != 0
+        && members.get(first as usize).is_some_and(|member| member.offset != 0)
     {
         return Err(FormatError::refused(Class::BadMagic, "no member is at byte 0"));
     }
     let mut limit = directory;
     for &number in order.iter().rev() {
-        let member = &mut members[number as usize];
+        let Some(member) = members.get_mut(number as usize) else { continue };
         let end = member.offset + LOCAL_SIZE + member.name.len() as u64 + member.stored_size;
         if end > limit {
             let name = String::from_utf8_lossy(&member.name).into_owned();

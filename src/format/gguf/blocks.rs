@@ -3,6 +3,12 @@
 //!
 //! Loops go over whole arrays of known length, so that the compiler vectorises them.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "hot loops over arrays whose lengths are constants, with numbers of a few bits"
+)]
+
 /// A kind of blocks that can be dequantised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the types")]

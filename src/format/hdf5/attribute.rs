@@ -62,7 +62,8 @@ impl AttributesAt {
                 return Ok(Self::Dense(heap, info.defined()?, flags & 1 != 0));
             }
         }
-        let longest = header.all(header::ATTRIBUTE).map(|message| header.bytes(message).len() as u32).max();
+        let lengths = header.all(header::ATTRIBUTE).map(|message| header.bytes(message).len());
+        let longest = lengths.filter_map(|length| u32::try_from(length).ok()).max();
         Ok(longest.map_or(Self::Nowhere, Self::Messages))
     }
 }

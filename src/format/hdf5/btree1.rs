@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{Place, Reader, Result, Structure};
+use crate::source::to_usize;
 
 /// What a tree indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,22 +87,22 @@ pub(super) fn search(
             bytes = reader.read(at, size)?;
         }
         let mut node = reader.structure(at, &bytes);
-        node.skip(head as usize)?;
-        let (key_size, step) = (key as usize, (key + offset) as usize);
+        node.skip(to_usize(head))?;
+        let (key_size, step) = (to_usize(key), to_usize(key + offset));
         let keys = Keys { fields: node.clone(), key: key_size, step, children: usize::from(count) };
         let chosen = choose(&keys)?;
         node.skip(chosen.start.saturating_mul(step))?;
         if its_level > 0 || kind == Kind::Group {
             let mut ahead = node.clone();
             let children = chosen.clone().map_while(|_| {
-                ahead.skip(key as usize).ok()?;
+                ahead.skip(to_usize(key)).ok()?;
                 ahead.defined().ok()
             });
             reader.expect(children, AT_ONCE);
         }
         let first = next.len();
         for _ in chosen {
-            let (key, child) = (node.part(key as usize)?, node.defined()?);
+            let (key, child) = (node.part(to_usize(key))?, node.defined()?);
             match its_level {
                 0 if each(key, child)?.is_break() => return Ok(()),
                 0 => {}

@@ -3,6 +3,7 @@
 use std::{cmp::Ordering, collections::HashSet, ops::Range};
 
 use super::{Place, Reader, Result, Structure};
+use crate::source::to_usize;
 
 /// Bytes of a node in addition to its records and children: signature, version, kind and checksum.
 const BESIDE: u64 = 10;
@@ -197,7 +198,7 @@ impl Tree {
         // Children from this one on may have equal records, up to the one before the first greater record.
         let (mut from, mut to) = (0, None);
         for number in 0..node.records {
-            let record = fields.part(self.record as usize)?;
+            let record = fields.part(to_usize(self.record))?;
             match compare(record.clone())? {
                 Ordering::Less => from = number + 1,
                 Ordering::Equal => each(self.kind, record)?,
@@ -231,7 +232,7 @@ impl Tree {
     ) -> Result<()> {
         let read = self.node(reader, node)?;
         let mut fields = read.fields(reader, node.at)?;
-        let mut records = fields.part((node.records * self.record) as usize)?;
+        let mut records = fields.part(to_usize(node.records * self.record))?;
         let mut children = Vec::new();
         if node.level > 0 {
             for _ in 0..=node.records {
@@ -263,7 +264,7 @@ impl Tree {
                 rank = end;
             }
             if number < node.records {
-                let record = records.part(self.record as usize)?;
+                let record = records.part(to_usize(self.record))?;
                 if ranks.contains(&rank) {
                     each(record)?;
                 }
@@ -284,8 +285,8 @@ impl Node {
 
     /// Returns the next child of a node of a level.
     fn child(&self, fields: &mut Structure<'_>, level: usize) -> Result<Next> {
-        let (at, records) = (fields.defined()?, fields.uint(self.width as usize)?);
-        let total = if self.total_width == 0 { records } else { fields.uint(self.total_width as usize)? };
+        let (at, records) = (fields.defined()?, fields.uint(to_usize(self.width))?);
+        let total = if self.total_width == 0 { records } else { fields.uint(to_usize(self.total_width))? };
         Ok(Next { at, records, total, level: level - 1 })
     }
 }

@@ -1,6 +1,7 @@
 //! The checksum of the file's structures: Bob Jenkins' lookup3 (`hashlittle`), little-endian, from 0.
 
 /// Returns the checksum of these bytes.
+#[expect(clippy::cast_possible_truncation, reason = "the original counts in 32 bits")]
 pub fn lookup3(bytes: &[u8]) -> u32 {
     let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
     let (mut a, mut b, mut c) = (start, start, start);

@@ -1,6 +1,7 @@
 //! A chunk of a dataset, as the chunk indexes describe it (section 6.2).
 
 use super::{Chunked, Dataspace, Place, Result, Structure};
+use crate::source::to_usize;
 
 /// What a chunk index needs to know of a dataset.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +68,7 @@ impl Element {
         let (size, mask) = match self.is_filtered {
             true => {
                 let width = self.size.saturating_sub(4 + u64::from(fields.sizes().offset));
-                (fields.uint(width as usize)?, fields.u32()?)
+                (fields.uint(to_usize(width))?, fields.u32()?)
             }
             false => (self.chunk_size, 0),
         };

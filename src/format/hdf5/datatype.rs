@@ -1,6 +1,7 @@
 //! Types of elements (section 6.1).
 
 use super::{Result, Structure};
+use crate::source::to_usize;
 
 /// Most levels of nested types, members of a compound, and types in total.
 const DEPTH: u32 = 32;
@@ -173,7 +174,7 @@ impl Datatype {
                 Order::Little => bytes.iter().rev().fold(0, add),
                 Order::Big => bytes.iter().fold(0, add),
             };
-            let unused = 64 - 8 * bytes.len().clamp(1, 8) as u32;
+            let unused = 64 - 8 * bytes.len().clamp(1, 8);
             match is_signed {
                 true => i128::from((number << unused) as i64 >> unused),
                 false => i128::from(number),
@@ -261,7 +262,7 @@ fn parse_one(message: &mut Structure<'_>, limits: &mut Limits) -> Result<Datatyp
             Class::Float(Float {
                 order,
                 normalisation: (bits >> 4 & 3) as u8,
-                sign: (bits >> 8) as u8,
+                sign: bits.to_le_bytes()[1],
                 offset,
                 precision,
                 exponent: (message.u8()?, message.u8()?),
@@ -311,11 +312,11 @@ fn parse_one(message: &mut Structure<'_>, limits: &mut Limits) -> Result<Datatyp
                 return Err(message.damaged("an enumeration of no integers, or of another size"));
             }
             // Each name takes at least its NUL, and each value its bytes.
-            if count.saturating_mul(1 + size as usize) > message.left() {
+            if count.saturating_mul(1 + to_usize(size)) > message.left() {
                 return Err(message.damaged(format!("an enumeration of {count} names")));
             }
             let names = (0..count).map(|_| name(message, version < 3)).collect::<Result<Vec<_>>>()?;
-            let values = names.into_iter().map(|name| Ok((name.into(), message.take(size as usize)?.into())));
+            let values = names.into_iter().map(|name| Ok((name.into(), message.take(to_usize(size))?.into())));
             Class::Enum(Box::new(base), values.collect::<Result<_>>()?)
         }
         9 => {

@@ -11,6 +11,7 @@ use super::{
     chunk::{Element, Numbers, StoredChunk},
     fixed_array::is_set,
 };
+use crate::source::to_usize;
 
 /// Memory for the place of a block that was visited.
 const VISITED: u64 = 48;
@@ -59,7 +60,7 @@ pub(super) fn visit(
     let element = element.of_array(&mut head)?;
     let [bits, index_elements, least, pointers, page_bits] =
         [head.u8()?, head.u8()?, head.u8()?, head.u8()?, head.u8()?].map(u32::from);
-    head.skip(6 * length as usize)?;
+    head.skip(6 * to_usize(length))?;
     let index = head.address()?;
     let is_known = least.is_power_of_two() && pointers.is_power_of_two() && (least.ilog2()..=62).contains(&bits);
     let groups = 1 + bits.saturating_sub(least.max(1).ilog2());
@@ -110,7 +111,7 @@ impl Array<'_, '_> {
         let mut fields = self.reader.structure(at, &bytes);
         fields.skip(4)?;
         fields.version("an index block", 0..=0)?;
-        fields.skip(1 + offset as usize)?;
+        fields.skip(1 + to_usize(offset))?;
         for number in 0..self.index_elements {
             if let Some(chunk) = self.element.read(&mut fields)? {
                 each(number, chunk)?;
@@ -149,8 +150,8 @@ impl Array<'_, '_> {
         let mut fields = self.reader.structure(at, &bytes);
         fields.skip(4)?;
         fields.version("a super block", 0..=0)?;
-        fields.skip(front as usize - 5)?;
-        let written = fields.take(map as usize)?;
+        fields.skip(to_usize(front) - 5)?;
+        let written = fields.take(to_usize(map))?;
         for number in 0..blocks {
             if let Some(at) = fields.address()? {
                 let block = Block { at, first, count };
@@ -171,7 +172,7 @@ impl Array<'_, '_> {
         let size = self.element.size.saturating_mul(block.count).saturating_add(front + 4);
         let bytes = self.reader.checked(block.at, b"EADB", size)?;
         let mut fields = self.reader.structure(block.at, &bytes);
-        fields.skip(front as usize)?;
+        fields.skip(to_usize(front))?;
         self.read(&mut fields, block.first, block.count, each)
     }
 

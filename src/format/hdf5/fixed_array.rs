@@ -4,6 +4,7 @@ use super::{
     Place, Reader, Result, Structure,
     chunk::{Element, Numbers, StoredChunk},
 };
+use crate::source::to_usize;
 
 /// Passes all stored chunks to `each`, with the place of each in the grid.
 pub(super) fn visit(
@@ -38,13 +39,13 @@ pub(super) fn visit(
         let size = element.size.checked_mul(count).and_then(|size| size.checked_add(front + 4)).unwrap_or(u64::MAX);
         let bytes = reader.checked(block, b"FADB", size)?;
         let mut elements = reader.structure(block, &bytes);
-        elements.skip(front as usize)?;
+        elements.skip(to_usize(front))?;
         return each_of(0, count, &mut elements);
     }
     // The bit map of the pages that were ever written.
     let pages = count.div_ceil(in_page);
     let bytes = reader.checked(block, b"FADB", front + pages.div_ceil(8) + 4)?;
-    let written = bytes.get(front as usize..).unwrap_or_default();
+    let written = bytes.get(to_usize(front)..).unwrap_or_default();
     let page_size = element.size.checked_mul(in_page).and_then(|size| size.checked_add(4));
     let first = block.saturating_add(bytes.len() as u64 + 4);
     for page in (0..pages).filter(|page| is_set(written, *page)) {

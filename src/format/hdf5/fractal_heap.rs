@@ -4,6 +4,7 @@
 //! all direct blocks as if they were consecutive.
 
 use super::{Pipeline, Place, Reader, Result, btree2, btree2::width_of, header::Body};
+use crate::source::to_usize;
 
 /// The largest direct block. The library makes them of 64 KiB at most.
 const BLOCK: u64 = 64 << 20;
@@ -85,7 +86,7 @@ impl<'r, 'a> Heap<'r, 'a> {
         let large_tree = head.address()?;
         head.length()?;
         head.address()?;
-        head.skip(8 * length as usize)?;
+        head.skip(8 * to_usize(length))?;
         let (width, first, most) = (u64::from(head.u16()?), head.length()?, head.length()?);
         let (bits, _) = (u64::from(head.u16()?), head.u16()?);
         let (root, rows) = (head.address()?, u32::from(head.u16()?));
@@ -99,7 +100,7 @@ impl<'r, 'a> Heap<'r, 'a> {
         }
         let (filtered, pipeline) = match filters {
             0 => (None, Pipeline::default()),
-            _ => (Some((head.length()?, head.u32()?)), Pipeline::parse(head.part(filters as usize)?)?),
+            _ => (Some((head.length()?, head.u32()?)), Pipeline::parse(head.part(to_usize(filters))?)?),
         };
         Ok(Self {
             reader,
@@ -111,8 +112,8 @@ impl<'r, 'a> Heap<'r, 'a> {
             width,
             first,
             most,
-            offset_width: bits.div_ceil(8) as usize,
-            length_width: u64::from(most.ilog2()).div_ceil(8).min(width_of(most_object)) as usize,
+            offset_width: to_usize(bits.div_ceil(8)),
+            length_width: to_usize(u64::from(most.ilog2()).div_ceil(8).min(width_of(most_object))),
             root: root.map(|at| Child { at, filtered }),
             rows,
             large: None,
@@ -218,7 +219,7 @@ impl<'r, 'a> Heap<'r, 'a> {
                 self.last.insert(found)
             }
         };
-        let from = (offset - *start) as usize;
+        let from = to_usize(offset - *start);
         let object = usize::try_from(length).ok().and_then(|length| bytes.get(from..from.checked_add(length)?));
         match object {
             Some(object) => {
@@ -292,7 +293,7 @@ impl<'r, 'a> Heap<'r, 'a> {
             None => head + number * direct,
             Some(number) => head + directs * direct + number * offset,
         };
-        fields.skip(place as usize - 5)?;
+        fields.skip(to_usize(place) - 5)?;
         let Some(at) = fields.address()? else { return Ok(None) };
         let filtered = if is_filtered && number < directs { Some((fields.length()?, fields.u32()?)) } else { None };
         Ok(Some(Child { at, filtered }))

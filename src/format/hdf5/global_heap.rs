@@ -1,6 +1,7 @@
 //! The global heap: objects of any size that elements lead to (section 5).
 
 use super::{Place, Reader, Result};
+use crate::source::to_usize;
 
 /// The least and most bytes of a collection.
 const LEAST: u64 = 4096;
@@ -32,7 +33,7 @@ pub fn read(reader: &Reader<'_>, at: Place) -> Result<Collection> {
     }
     let bytes = reader.read(at, size)?;
     let mut fields = reader.structure(at, &bytes);
-    fields.skip(head as usize)?;
+    fields.skip(to_usize(head))?;
     let mut objects = Vec::new();
     let width = usize::from(reader.sizes.length);
     while fields.left() >= 8 + width {
@@ -43,7 +44,7 @@ pub fn read(reader: &Reader<'_>, at: Place) -> Result<Collection> {
             break;
         }
         let (start, place) = (fields.passed(), fields.place());
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let size = to_usize(size);
         fields.take(size)?;
         let padding = (size.next_multiple_of(8) - size).min(fields.left());
         fields.skip(padding)?;
@@ -52,6 +53,7 @@ pub fn read(reader: &Reader<'_>, at: Place) -> Result<Collection> {
             objects.resize(number + 1, (0, u32::MAX));
         }
         match objects.get_mut(number) {
+            #[expect(clippy::cast_possible_truncation, reason = "a heap has at most `MOST` bytes")]
             Some(object) if object.1 == u32::MAX => *object = (start as u32, size as u32),
             _ => return Err(super::Error::damaged(place, format!("two objects {number} in a global heap"))),
         }

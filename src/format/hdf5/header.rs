@@ -3,6 +3,7 @@
 use std::{borrow::Cow, collections::HashSet, ops::Range};
 
 use super::{Place, Reader, Result, Structure, shared_messages};
+use crate::source::to_usize;
 
 /// Most blocks and messages of a header.
 const BLOCKS: usize = 1024;
@@ -90,7 +91,6 @@ pub(super) fn read(reader: &Reader<'_>, at: Place) -> Result<Header> {
         reader.check_sum(at, &bytes)?;
     }
     header.blocks.push((reader.place(at), bytes));
-    let to_usize = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
     let range = to_usize(range.start)..to_usize(range.end);
     let head = if is_new { 4 + 2 * usize::from(order) } else { 8 };
     header.messages(reader, Messages { block: 0, range }, is_new, head, &mut next)?;
@@ -181,8 +181,11 @@ impl Header {
                     return Err(body.damaged("an object header of too many messages"));
                 }
                 _ => {
-                    let range = start as u32..(start + size) as u32;
-                    self.messages.push(Message { kind, flags, block: block as u32, range });
+                    let numbers = [block, start, start + size].map(u32::try_from);
+                    let [Ok(block), Ok(start), Ok(end)] = numbers else {
+                        return Err(body.damaged("an object header of too many bytes"));
+                    };
+                    self.messages.push(Message { kind, flags, block, range: start..end });
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Where the elements of a dataset are stored (section 6.2).
 
 use super::{Place, Result, Structure};
+use crate::source::to_usize;
 
 /// Where the elements of a dataset are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,7 +137,7 @@ fn new(mut message: Structure<'_>, version: u8) -> Result<Layout> {
 
 fn compact(mut message: Structure<'_>, size: u64) -> Result<Layout> {
     let place = message.place();
-    message.take(usize::try_from(size).unwrap_or(usize::MAX))?;
+    message.take(to_usize(size))?;
     Ok(Layout::Compact(place, size))
 }
 

@@ -10,6 +10,7 @@ use super::{
     lookup3,
     symbol_table::{AT_ONCE, Text, each_entry, entry_at},
 };
+use crate::source::to_usize;
 
 /// The most links in dense storage, and bytes of names of a symbol table, that are read when a group is opened.
 const FEW: u64 = 1 << 16;
@@ -58,7 +59,7 @@ impl Page {
     /// Returns the place of the first link at or after a position, which is in this page.
     pub fn place(&self, position: u64) -> usize {
         match self.first {
-            Some(first) => usize::try_from(position.saturating_sub(first)).unwrap_or(usize::MAX),
+            Some(first) => to_usize(position.saturating_sub(first)),
             // The page begins there.
             None => 0,
         }
@@ -277,7 +278,7 @@ fn number_of(id: &[u8; ID]) -> u64 {
 /// Returns the ID of the link with a number.
 fn id_with(number: u64) -> [u8; ID] {
     let mut id = [0; ID];
-    let (kind, rest) = (number as u8 & 0x0f, (number >> 4).to_le_bytes());
+    let (kind, rest) = (number.to_le_bytes()[0] & 0x0f, (number >> 4).to_le_bytes());
     for (byte, value) in id.iter_mut().zip([kind << 4].into_iter().chain(rest)) {
         *byte = value;
     }

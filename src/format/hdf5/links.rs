@@ -10,6 +10,7 @@ use super::{
     link_index::{ID, LinkIndex, Page, id_of},
     symbol_table::{AT_ONCE, NAMES, TableEntry, Text, each_entry, local_heap},
 };
+use crate::source::to_usize;
 
 /// Where the links of a group are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,7 +205,7 @@ impl Links {
     /// Returns a link that was read by its place in the order of names.
     pub fn nth(&self, place: usize) -> Option<Link<'_>> {
         let entry = self.entries.get(place)?;
-        let text = || self.texts.get(entry.value as usize);
+        let text = || self.texts.get(to_usize(entry.value));
         let target = match entry.kind {
             Kind::Hard | Kind::Group => Target::Hard(entry.value),
             Kind::Soft => Target::Soft(Cow::Borrowed(&text()?.0)),
@@ -349,9 +350,9 @@ impl Links {
     fn heap_text(&self, reader: &Reader<'_>, entry: Place, offset: u64) -> Result<(u32, u32)> {
         let text = usize::try_from(offset).ok().and_then(|offset| self.names.get(offset..));
         let length = text.and_then(|text| text.iter().position(|byte| *byte == 0));
-        let length = length.ok_or_else(|| reader.damaged(entry, "a name without an end in the heap of its group"))?;
         // The heap has fewer than 2^32 bytes.
-        Ok((offset as u32, length as u32))
+        let place = u32::try_from(offset).ok().zip(length.and_then(|length| u32::try_from(length).ok()));
+        place.ok_or_else(|| reader.damaged(entry, "a name without an end in the heap of its group"))
     }
 
     /// Adds the link of a message, with its number in the index of many links. Returns its name.
@@ -367,7 +368,7 @@ impl Links {
         message.skip(if flags & 4 == 0 { 0 } else { 8 })?;
         message.skip(if flags & 16 == 0 { 0 } else { 1 })?;
         let length = message.uint(1 << (flags & 3))?;
-        let name = message.take(usize::try_from(length).unwrap_or(usize::MAX))?;
+        let name = message.take(to_usize(length))?;
         let start = self.names.len();
         if (start + name.len()) as u64 > NAMES {
             return Err(message.damaged("a group whose names have too many bytes"));
@@ -390,7 +391,9 @@ impl Links {
             65.. => (Kind::User(kind), 0),
             kind => return Err(message.damaged(format!("a link of type {kind}"))),
         };
-        self.push(reader, Entry { start: start as u32, length: length as u32, kind, value, number })?;
+        #[expect(clippy::cast_possible_truncation, reason = "`NAMES` bounds both")]
+        let entry = Entry { start: start as u32, length: length as u32, kind, value, number };
+        self.push(reader, entry)?;
         Ok(self.names.get(start..).unwrap_or_default())
     }
 
@@ -413,7 +416,9 @@ impl Links {
         }
         reader.memory.reserve(2 * name.len() as u64)?;
         self.names.extend_from_slice(name);
-        self.push(reader, Entry { start: start as u32, length: name.len() as u32, kind: entry.kind, value, number })
+        #[expect(clippy::cast_possible_truncation, reason = "`NAMES` bounds both")]
+        let entry = Entry { start: start as u32, length: name.len() as u32, kind: entry.kind, value, number };
+        self.push(reader, entry)
     }
 
     /// Makes room for more links.

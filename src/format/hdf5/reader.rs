@@ -241,12 +241,16 @@ impl<'a> Structure<'a> {
         Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        Ok(self.take(N)?.first_chunk().copied().unwrap_or([0; N]))
+    }
+
     /// Returns a byte.
     ///
     /// # Errors
     /// As [`Self::take`].
     pub fn u8(&mut self) -> Result<u8> {
-        Ok(self.uint(1)? as u8)
+        self.array().map(u8::from_le_bytes)
     }
 
     /// Returns a number of 2 bytes.
@@ -254,7 +258,7 @@ impl<'a> Structure<'a> {
     /// # Errors
     /// As [`Self::take`].
     pub fn u16(&mut self) -> Result<u16> {
-        Ok(self.uint(2)? as u16)
+        self.array().map(u16::from_le_bytes)
     }
 
     /// Returns a number of 4 bytes.
@@ -262,7 +266,7 @@ impl<'a> Structure<'a> {
     /// # Errors
     /// As [`Self::take`].
     pub fn u32(&mut self) -> Result<u32> {
-        Ok(self.uint(4)? as u32)
+        self.array().map(u32::from_le_bytes)
     }
 
     /// Returns a number of 8 bytes.

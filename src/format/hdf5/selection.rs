@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Result, Structure};
+use crate::source::to_usize;
 
 /// Most axes.
 const RANK: u32 = 32;
@@ -391,7 +392,7 @@ fn blocks(fields: &mut Structure<'_>, rank: usize, width: usize) -> Result<Selec
     if count > fields.left() as u64 / size {
         return Err(fields.damaged(format!("a selection of {count} blocks")));
     }
-    let mut all: Vec<Vec<(u64, u64)>> = Vec::with_capacity(count as usize);
+    let mut all: Vec<Vec<(u64, u64)>> = Vec::with_capacity(to_usize(count));
     for _ in 0..count {
         let starts = (0..rank).map(|_| fields.uint(width)).collect::<Result<Vec<_>>>()?;
         let ends = (0..rank).map(|_| fields.uint(width)).collect::<Result<Vec<_>>>()?;

@@ -3,7 +3,7 @@
 use super::{Error, Object, Place, Reader, Sizes, Structure, header, lookup3, open_links};
 use crate::{
     format::{Class, FormatError, Front, PartError, Recognition},
-    source::{Memory, Source, Unlimited},
+    source::{Memory, Source, Unlimited, to_usize},
 };
 
 /// The signature, which stands at one of several places.
@@ -40,7 +40,7 @@ pub struct Superblock {
 
 /// Returns whether a file may be HDF5, by its front and name.
 pub fn recognise(front: &Front<'_>) -> Recognition {
-    let has = |at: u64| front.bytes.get(at as usize..).is_some_and(|bytes| bytes.starts_with(&SIGNATURE));
+    let has = |at: u64| front.bytes.get(to_usize(at)..).is_some_and(|bytes| bytes.starts_with(&SIGNATURE));
     if PLACES.into_iter().any(has) {
         return Recognition::Meant;
     }

@@ -1,7 +1,7 @@
 //! Reads a table of contents from front to back through a window, so a false claim about its length costs nothing.
 
 use super::PartError;
-use crate::source::Source;
+use crate::source::{Source, to_usize};
 
 /// Bytes that are read at first, and at most at once.
 const WINDOW: (u64, u64) = (512, 64 << 10);
@@ -67,9 +67,9 @@ impl<'a> Cursor<'a> {
             self.start = self.at;
             self.step = (self.step * 4).min(WINDOW.1);
         }
-        let from = (self.at - self.start) as usize;
+        let from = to_usize(self.at - self.start);
         self.at += length;
-        Ok(self.window[from..from + length as usize].to_vec())
+        Ok(self.window.get(from..from + to_usize(length)).unwrap_or_default().to_vec())
     }
 
     fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], PartError> {

@@ -1,6 +1,6 @@
 //! Text blocks: where each value's bytes are (`docs/formats/idv.md` 7.6).
 
-use crate::format::Fields;
+use crate::{format::Fields, source::to_usize};
 
 /// Set in the end of a missing value.
 const MISSING: u32 = 1 << 31;
@@ -33,7 +33,7 @@ pub(super) fn bound(entry: u32) -> (u64, bool) {
 
 /// Returns where a value ends, in UTF-16 units, as stored.
 pub(super) fn end(block: &[u8], number: u64) -> Option<u32> {
-    block.u32(4 + 4 * number as usize)
+    block.u32(4 + 4 * to_usize(number))
 }
 
 /// Examines a block of `count` values. Returns where its text is, and whether it is ASCII. For ASCII the stored ends
@@ -46,10 +46,10 @@ pub(super) fn check(block: &[u8], count: u64) -> Result<(std::ops::Range<usize>,
     if u64::from(entries) != count {
         return Err(format!("it has {entries} texts, expected are {count}"));
     }
-    let text_at = 4 + 4 * count as usize;
+    let text_at = 4 + 4 * to_usize(count);
     let rest = block.get(text_at..).ok_or_else(|| format!("{} bytes are too few for {count} texts", block.len()))?;
     let (length, bytes) = length_at(rest).ok_or("the length of its text is damaged")?;
-    let text = text_at + bytes..text_at + bytes + length as usize;
+    let text = text_at + bytes..text_at + bytes + to_usize(length);
     let stored = block.get(text.clone()).ok_or_else(|| format!("its text of {length} bytes is cut short"))?;
     let is_ascii = stored.is_ascii();
     if is_ascii {
@@ -65,8 +65,9 @@ pub(super) fn check(block: &[u8], count: u64) -> Result<(std::ops::Range<usize>,
 ///
 /// # Errors
 /// What is wrong with the block. Then discard what was passed to `each`.
+#[expect(clippy::cast_possible_truncation, reason = "texts have fewer than 2^31 bytes")]
 pub(super) fn bounds(block: &[u8], count: u64, text: &[u8], mut each: impl FnMut(u32)) -> Result<(), String> {
-    let ends = block.get(4..4 + 4 * count as usize).unwrap_or(&[]);
+    let ends = block.get(4..4 + 4 * to_usize(count)).unwrap_or(&[]);
     let text = std::str::from_utf8(text).map_err(|error| format!("its text is not UTF-8: {error}"))?;
     let is_ascii = text.is_ascii();
     let mut chars = text.char_indices();
@@ -83,7 +84,7 @@ pub(super) fn bounds(block: &[u8], count: u64, text: &[u8], mut each: impl FnMut
         }
         each(at as u32 | entry & MISSING);
         if is_ascii {
-            at = (end as usize).min(text.len());
+            at = to_usize(end).min(text.len());
             units = at as u64;
         }
         while units < end {

@@ -4,7 +4,7 @@
 use std::{ops::Deref, ops::Range, sync::Arc};
 
 use super::{Item, text};
-use crate::format::Fields;
+use crate::{format::Fields, source::to_usize};
 
 /// Number of numbers at the front of an index, of 8 bytes each.
 const NUMBERS: usize = 8;
@@ -94,7 +94,7 @@ impl Plan {
             },
             Some(slots) => Self::of_vectors(block, rows, slots)?,
         };
-        let (stored, items) = (&block[plan.items_at..], plan.items);
+        let (stored, items) = (block.get(plan.items_at..).unwrap_or_default(), plan.items);
         if item == Item::Text {
             if items > 0 || !stored.is_empty() || slots.is_none() {
                 let (text, is_ascii) = text::check(stored, items)?;
@@ -115,7 +115,7 @@ impl Plan {
             return Err(format!("it has {vectors} vectors, expected are {rows}"));
         }
         let length = common_length(block.u32(4).ok_or_else(short)?, slots)?;
-        let count = rows as usize;
+        let count = to_usize(rows);
         let lengths = if length == 0 { block.get(8..8 + 4 * count).ok_or_else(short)? } else { &[] };
         let counts_at = 8 + lengths.len();
         let counts = block.get(counts_at..counts_at + 4 * count).ok_or_else(short)?;
@@ -167,7 +167,7 @@ impl Plan {
 
     /// Returns the size of the index in bytes.
     pub fn size(&self) -> u64 {
-        (self.texts_at() + if self.is_ascii { 0 } else { 4 * (self.items as usize + 1) }) as u64
+        (self.texts_at() + if self.is_ascii { 0 } else { 4 * (to_usize(self.items) + 1) }) as u64
     }
 
     /// Writes the index of the block into `index`, which has exactly its size.
@@ -194,9 +194,10 @@ impl Plan {
         let (marks, texts) = rest.split_at_mut(self.texts_at() - HEAD);
         let mut place = Place::default();
         for mark in marks.chunks_exact_mut(MARK) {
-            mark[..8].copy_from_slice(&place.slots.to_le_bytes());
-            // Each of these is at most 2^31.
-            for (number, out) in [place.items, place.indices, place.filled].iter().zip(mark[8..].chunks_exact_mut(4)) {
+            let (slots, numbers) = mark.split_at_mut(8);
+            slots.copy_from_slice(&place.slots.to_le_bytes());
+            #[expect(clippy::cast_possible_truncation, reason = "each of these is at most 2^31")]
+            for (number, out) in [place.items, place.indices, place.filled].iter().zip(numbers.chunks_exact_mut(4)) {
                 out.copy_from_slice(&(*number as u32).to_le_bytes());
             }
             (0..MARK_ROWS).for_each(|_| self.step(block, &mut place));
@@ -205,7 +206,8 @@ impl Plan {
             return Ok(());
         }
         let mut texts = texts.chunks_exact_mut(4);
-        text::bounds(&block[self.items_at..], self.items, &block[text_at..text_end], |entry| {
+        let part = |range: Range<usize>| block.get(range).unwrap_or_default();
+        text::bounds(part(self.items_at..block.len()), self.items, part(text_at..text_end), |entry| {
             if let Some(out) = texts.next() {
                 out.copy_from_slice(&entry.to_le_bytes());
             }
@@ -222,8 +224,8 @@ impl Plan {
             common: Some(number(2)).filter(|common| *common != OWN),
             has_lengths: flag(0),
             is_dense: flag(1),
-            items_at: number(3) as usize,
-            text: (number(4) != 0).then_some((number(5) as usize, number(6) as usize)),
+            items_at: to_usize(number(3)),
+            text: (number(4) != 0).then_some((to_usize(number(5)), to_usize(number(6)))),
             is_ascii: flag(2),
         }
     }
@@ -236,20 +238,20 @@ impl Plan {
     /// Returns the offset of the texts in the index, after the marks.
     fn texts_at(&self) -> usize {
         let marks = if self.simple().is_some() { 0 } else { self.rows / MARK_ROWS + 1 };
-        HEAD + MARK * marks as usize
+        HEAD + MARK * to_usize(marks)
     }
 
     fn counts_at(&self) -> usize {
-        8 + if self.has_lengths { 4 * self.rows as usize } else { 0 }
+        8 + if self.has_lengths { 4 * to_usize(self.rows) } else { 0 }
     }
 
     fn indices_at(&self) -> usize {
-        self.counts_at() + 4 * self.rows as usize + 4
+        self.counts_at() + 4 * to_usize(self.rows) + 4
     }
 
     /// Slots of a row.
     fn length(&self, block: &[u8], row: u64) -> u64 {
-        self.common.unwrap_or_else(|| block.u32(8 + 4 * row as usize).unwrap_or(0).into())
+        self.common.unwrap_or_else(|| block.u32(8 + 4 * to_usize(row)).unwrap_or(0).into())
     }
 
     /// Stored items of a sparse row.
@@ -257,7 +259,7 @@ impl Plan {
         if self.is_dense {
             return None;
         }
-        block.u32(self.counts_at() + 4 * row as usize).filter(|count| *count != u32::MAX).map(u64::from)
+        block.u32(self.counts_at() + 4 * to_usize(row)).filter(|count| *count != u32::MAX).map(u64::from)
     }
 
     /// Moves to the next row, if there is one.
@@ -347,7 +349,7 @@ impl<B: Deref<Target = [u8]>> Content<B> {
     /// Returns where an item's text begins, or where all text ends.
     pub fn text_start(&self, item: u64) -> u64 {
         let entry = if !self.plan.is_ascii {
-            self.index.u32(self.plan.texts_at() + 4 * item as usize)
+            self.index.u32(self.plan.texts_at() + 4 * to_usize(item))
         } else if item > 0 {
             text::end(self.stored(), item - 1)
         } else {
@@ -376,7 +378,7 @@ impl<B: Deref<Target = [u8]>> Content<B> {
     }
 
     fn mark(&self, number: u64) -> Place {
-        let at = HEAD + MARK * number as usize;
+        let at = HEAD + MARK * to_usize(number);
         let small = |at: usize| self.index.u32(at).unwrap_or(0).into();
         Place {
             row: number * MARK_ROWS,
@@ -431,7 +433,7 @@ impl<B: Deref<Target = [u8]>> Content<B> {
     }
 
     fn index_at(&self, number: u64) -> u64 {
-        self.bytes.u32(self.plan.indices_at() + 4 * number as usize).unwrap_or(0).into()
+        self.bytes.u32(self.plan.indices_at() + 4 * to_usize(number)).unwrap_or(0).into()
     }
 
     /// Returns how many items come before a slot of the block that lies in the row of `place`.

@@ -8,7 +8,7 @@ use crate::{
         picture::{JPEG, PNG, Size, jpeg_size, png_size},
     },
     limits,
-    source::{Memory, Source, SourceError},
+    source::{Memory, Source, SourceError, to_usize},
     wanted,
 };
 
@@ -127,12 +127,13 @@ impl Walk {
         // Stable, so frames stay in order, and so do the pictures of one frame.
         self.records.sort_by_key(|(camera, _)| *camera);
         let mut cameras = Vec::with_capacity(self.names.len());
-        let mut start = 0;
+        let (mut start, mut rest) = (0, &*self.records);
         for (number, name) in self.names.into_iter().enumerate() {
-            let rest = &self.records[start..];
-            let here = &rest[..rest.partition_point(|(camera, _)| *camera as usize == number)];
-            let range = start as u32..(start + here.len()) as u32;
-            start += here.len();
+            let here;
+            (here, rest) = rest.split_at(rest.partition_point(|(camera, _)| *camera as usize == number));
+            #[expect(clippy::cast_possible_truncation, reason = "`KDB_RECORDS` bounds them")]
+            let range = start..start + here.len() as u32;
+            start = range.end;
             // Cameras without pictures are dropped: they had only records without bytes, or appear only after the
             // damage.
             if !here.is_empty() {
@@ -153,6 +154,7 @@ impl Walk {
             return Ok(None);
         }
         memory.reserve(CAMERA + 2 * name.len() as u64)?;
+        #[expect(clippy::cast_possible_truncation, reason = "`KDB_CAMERAS` bounds them")]
         let number = self.names.len() as u32;
         self.names.push(name.to_vec());
         self.by_name.insert(name.to_vec(), number);
@@ -244,12 +246,13 @@ fn walk_frame(
         let Some(head) = window.get(at, head_end)? else {
             return Ok(Err((at, "the section ends inside the head of a picture")));
         };
-        let Some(camera) = walk.camera(&head[2..name_end], memory)? else {
+        let Some(camera) = walk.camera(head.get(2..name_end).unwrap_or_default(), memory)? else {
             return Ok(Err((at, "more cameras, or longer names of cameras, than shardfs takes")));
         };
         let number = |at: usize| head.u32(name_end + at).unwrap_or(0);
-        let (width, height, channels) = (number(0), number(4), head[name_end + 8]);
-        let format = if old { 0 } else { head[name_end + 9] };
+        let byte = |at: usize| head.get(name_end + at).copied().unwrap_or(0);
+        let (width, height, channels) = (number(0), number(4), byte(8));
+        let format = if old { 0 } else { byte(9) };
         let length = number(if old { 9 } else { 10 });
         let offset = at + head_end as u64;
         if window.end - offset < u64::from(length) {
@@ -335,7 +338,7 @@ impl Window<'_> {
         }
         let held = self.start..self.start + self.bytes.len() as u64;
         if at < held.start || at + length as u64 > held.end {
-            let wanted = left.min(length.max(WINDOW) as u64) as usize;
+            let wanted = to_usize(left.min(length.max(WINDOW) as u64));
             self.bytes.resize(wanted, 0);
             // The window's old contents are lost even if this fails.
             self.start = u64::MAX - self.bytes.len() as u64;
@@ -343,7 +346,7 @@ impl Window<'_> {
             self.source.fill(at, &mut self.bytes)?;
             self.start = at;
         }
-        let from = (at - self.start) as usize;
+        let from = to_usize(at - self.start);
         Ok(self.bytes.get(from..from + length))
     }
 }

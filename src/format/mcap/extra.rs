@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     format::{Fields, PartError, recording::Front},
-    source::{Memory, Source},
+    source::{Memory, Source, to_usize},
 };
 
 impl Attachment {
@@ -33,7 +33,7 @@ impl Attachment {
         }
         let bytes = source.read(self.offset..content + front)?;
         let is_it = bytes.first() == Some(&record::ATTACHMENT) && bytes.u64(1) == Some(self.length - HEAD);
-        let mut fields = Front(bytes.get(HEAD as usize + 16..).unwrap_or_default());
+        let mut fields = Front(bytes.get(to_usize(HEAD) + 16..).unwrap_or_default());
         let same = fields.string() == Some(&*self.name)
             && fields.string() == Some(&*self.media_type)
             && fields.u64() == Some(self.size);
@@ -54,7 +54,7 @@ impl Metadata {
     pub fn read(&self, source: &dyn Source, memory: &dyn Memory) -> Result<Pairs, PartError> {
         memory.reserve(self.length)?;
         let bytes = source.read(self.offset..self.offset.saturating_add(self.length))?;
-        let content = bytes.get(HEAD as usize..).unwrap_or_default();
+        let content = bytes.get(to_usize(HEAD)..).unwrap_or_default();
         let is_it = bytes.first() == Some(&record::METADATA) && bytes.u64(1) == Some(content.len() as u64);
         match record::metadata(content).filter(|(name, _)| is_it && *name == &*self.name) {
             Some((_, map)) => {

@@ -150,7 +150,7 @@ impl Scan<'_> {
                 self.chunks.push(Chunk::Loose(record));
             }
         }
-        Ok(self.chunks.len() as u32 - 1)
+        Ok(u32::try_from(self.chunks.len() - 1).unwrap_or(u32::MAX))
     }
 
     /// Counts a message. Returns whether there is room for it.
@@ -191,7 +191,7 @@ impl Scan<'_> {
             Err(error) => return Err(error),
         };
         self.memory.reserve(2 * size_of::<Chunk>() as u64)?;
-        let number = self.chunks.len() as u32;
+        let number = u32::try_from(self.chunks.len()).unwrap_or(u32::MAX);
         let (mut is_whole, mut has_room) = (true, true);
         let decoded = decode(number, &block, &mut |chunk| {
             is_whole = record::walk(chunk, &mut |record| {

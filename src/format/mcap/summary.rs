@@ -14,7 +14,7 @@ use crate::{
         CrcKind, Fields, PartError,
         recording::{Folder, Front, MESSAGES, Recording, Run, SchemaText, TOPIC, Window},
     },
-    source::{Memory, Source, SourceError},
+    source::{Memory, Source, SourceError, to_usize},
 };
 
 /// Memory of a record in addition to its texts.
@@ -46,6 +46,7 @@ impl Found {
         let Some(schema) = record::schema(content) else { return Ok(false) };
         if schema.id != 0 && !self.schemas.contains_key(&schema.id) {
             memory.reserve(content.len() as u64 + RECORD)?;
+            #[expect(clippy::cast_possible_truncation, reason = "ids have 16 bits")]
             self.schemas.insert(schema.id, self.texts.len() as u32);
             let (name, encoding, data) = (schema.name.into(), schema.encoding.into(), schema.data.into());
             self.texts.push(SchemaText { name, encoding, data });
@@ -258,8 +259,8 @@ impl Indexes {
             }
         }
         places.sort_unstable();
-        match places.windows(2).find(|pair| pair[0].1 > pair[1].0) {
-            Some(pair) => damaged(format!("indexes point to {} and to {}, which overlap", pair[0].0, pair[1].0)),
+        match places.iter().zip(places.iter().skip(1)).find(|(first, next)| first.1 > next.0) {
+            Some((first, next)) => damaged(format!("indexes point to {} and to {}, which overlap", first.0, next.0)),
             None => Ok(()),
         }
     }
@@ -289,11 +290,11 @@ pub(super) fn parse(source: &dyn Source, ends: &Ends, memory: &dyn Memory) -> Re
     let (mut found, mut indexes, mut counted) = (Found::default(), Indexes::default(), Recording::default());
     let (mut at, end) = (0, footer - start);
     while at < end {
-        let bytes = summary.get(at as usize..).unwrap_or_default();
+        let bytes = summary.get(to_usize(at)..).unwrap_or_default();
         let place = start + at;
         let unsound = |_| PartError::Damaged(format!("the record at {place} of the summary is not sound"));
         let (op, range) = record::next(bytes, at, end).map_err(unsound)?;
-        let content = summary.get(range.start as usize..range.end as usize).unwrap_or_default();
+        let content = summary.get(to_usize(range.start)..to_usize(range.end)).unwrap_or_default();
         let is_sound = match op {
             record::SCHEMA => found.add_schema(content, memory)?,
             record::CHANNEL => found.add_channel(content, memory)?,
@@ -433,7 +434,8 @@ fn count(
             if all > stated.min(MESSAGES) {
                 return damaged(format!("the message indexes have more than {} entries", stated.min(MESSAGES)));
             }
-            Ok(add_run(&mut runs, channel, Run { chunk: number, count: entries as u32 }, chunk, memory)?)
+            let count = u32::try_from(entries).unwrap_or(u32::MAX);
+            Ok(add_run(&mut runs, channel, Run { chunk: number, count }, chunk, memory)?)
         })?;
     }
     match all == stated {

@@ -89,6 +89,7 @@ impl<'a> Definitions<'a> {
             };
         }
         let lines = self.texts.get(&name).cloned().ok_or_else(|| format!("there is no definition of {}", shown()))?;
+        #[expect(clippy::cast_possible_truncation, reason = "a schema has fewer than 2^32 bytes")]
         let place = self.messages.len() as u32;
         self.messages.push(Message::default());
         self.known.insert(name, (place, 0));
@@ -117,7 +118,9 @@ impl<'a> Definitions<'a> {
         if fields.is_empty() && self.encoding == Encoding::Cdr {
             least = 1;
         }
-        self.messages[place as usize] = Message { fields, least, ..Message::default() };
+        if let Some(message) = self.messages.get_mut(place as usize) {
+            *message = Message { fields, least, ..Message::default() };
+        }
         self.known.insert(name, (place, inner));
         Ok((place, inner))
     }

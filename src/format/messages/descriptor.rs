@@ -129,6 +129,7 @@ impl<'a> Files<'a> {
             Ok(())
         })?;
         let name = join(scope, text(name).map_err(|error| error.to_string())?);
+        #[expect(clippy::cast_possible_truncation, reason = "a schema has fewer than 2^32 bytes")]
         let place = self.messages.len() as u32;
         if self.enums.contains_key(&name) || self.by_name.insert(name.clone(), place).is_some() {
             return Err(format!("its schema defines {name} twice"));
@@ -153,6 +154,7 @@ impl<'a> Files<'a> {
                     records(bytes, |field, value| {
                         match (field, value) {
                             (1, Value::Bytes(bytes)) => name = bytes,
+                            #[expect(clippy::cast_possible_truncation, reason = "negative ones are stored in 64 bits")]
                             (2, Value::Varint(value)) => number = value as i32,
                             _ => {}
                         }
@@ -248,6 +250,7 @@ impl<'a> Files<'a> {
                 Kind::Bytes => Absent::Bytes(unescaped(field.default.unwrap_or_default()).into()),
                 _ => Absent::Bytes(field.default.unwrap_or_default().into()),
             };
+            #[expect(clippy::cast_possible_truncation, reason = "the type is known")]
             let stored = Stored { number, stored_as: field.stored_as as u8, has_presence, absent };
             let count = if is_repeated { Count::Many } else { Count::One };
             fields.push(Field { name: name.into(), kind, count, stored: Some(stored) });
@@ -287,7 +290,7 @@ fn unescaped(default: &[u8]) -> Vec<u8> {
                 .iter()
                 .take(count)
                 .fold(0, |value: u32, byte| value * radix + char::from(*byte).to_digit(radix).unwrap_or(0));
-            (count, value as u8)
+            (count, value.to_le_bytes()[0])
         };
         match kind {
             b'0'..=b'7' => {

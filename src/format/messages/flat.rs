@@ -228,7 +228,7 @@ impl<'a, T: Take + ?Sized> Columns<'a, T> {
         if let Some(leaf) = flat.leaves.get(self.leaf) {
             match (&leaf.default, leaf.shape) {
                 (Some(Absent::Bits(bits)), Shape::One(Element::Number(number))) => {
-                    self.to.take(self.leaf, &bits.to_le_bytes()[..number.size()]);
+                    self.to.take(self.leaf, bits.to_le_bytes().get(..number.size()).unwrap_or_default());
                 }
                 (Some(Absent::Bytes(bytes)), Shape::Text | Shape::Bytes) => self.to.take(self.leaf, bytes),
                 _ => {}
@@ -282,7 +282,7 @@ impl<T: Take + ?Sized> Sink for Columns<'_, T> {
     }
 
     fn number(&mut self, number: Number, bits: u64) {
-        self.one(&bits.to_le_bytes()[..number.size()]);
+        self.one(bits.to_le_bytes().get(..number.size()).unwrap_or_default());
     }
 
     fn numbers(&mut self, number: Number, bytes: &[u8], is_big: bool) {
@@ -292,13 +292,13 @@ impl<T: Take + ?Sized> Sink for Columns<'_, T> {
                     for piece in bytes.chunks(64) {
                         let mut as_bool = [0; 64];
                         as_bool.iter_mut().zip(piece).for_each(|(out, byte)| *out = u8::from(*byte != 0));
-                        self.give(&as_bool[..piece.len()]);
+                        self.give(as_bool.get(..piece.len()).unwrap_or_default());
                     }
                 }
                 _ if is_big && number.size() > 1 => {
                     for element in bytes.chunks_exact(number.size()) {
                         let bits = bits(number, element, true);
-                        self.give(&bits.to_le_bytes()[..number.size()]);
+                        self.give(bits.to_le_bytes().get(..number.size()).unwrap_or_default());
                     }
                 }
                 _ => self.give(bytes),

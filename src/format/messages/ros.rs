@@ -1,7 +1,7 @@
 //! Messages of ROS 1, and of ROS 2 in CDR (`docs/formats/mcap.md`, section 7).
 
 use super::{Count, Encoding, Field, Kind, Number, PartError, Schema, Sink, bad};
-use crate::format::Fields;
+use crate::{format::Fields, source::to_usize};
 
 /// Most messages without bytes in one message.
 const EMPTY: u32 = 65_536;
@@ -70,7 +70,7 @@ impl<'a> Walk<'a> {
             }
             let is_big = self.is_big;
             // Cannot overflow: the message has at least this many bytes left.
-            let bytes = self.take(count as usize * number.size())?;
+            let bytes = self.take(to_usize(count) * number.size())?;
             sink.numbers(number, bytes, is_big);
             return Ok(());
         }
@@ -91,12 +91,9 @@ impl<'a> Walk<'a> {
                 sink.number(number, bits(number, bytes, is_big));
             }
             Kind::Time(time) => {
-                let parts = [self.u32()?, self.u32()?];
-                let [seconds, nanos] = [0, 1].map(|part: usize| match time.signed[part] {
-                    true => i64::from(parts[part] as i32),
-                    false => i64::from(parts[part]),
-                });
-                sink.time(time, seconds, nanos);
+                let part = |bits: u32, is_signed| if is_signed { bits.cast_signed().into() } else { bits.into() };
+                let [seconds, nanos] = time.signed;
+                sink.time(time, part(self.u32()?, seconds), part(self.u32()?, nanos));
             }
             Kind::Text | Kind::Bytes => {
                 let length = self.u32()? as usize;
@@ -128,13 +125,13 @@ impl<'a> Walk<'a> {
 
     fn u32(&mut self) -> Result<u32, PartError> {
         self.align(4);
-        let is_big = self.is_big;
-        let bytes = self.take(4)?;
-        Ok(bits(Number::U32, bytes, is_big) as u32)
+        let bytes = self.take(4)?.first_chunk().copied().unwrap_or_default();
+        Ok(if self.is_big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
     }
 }
 
 /// Returns the bits of a number. Signed numbers are sign-extended.
+#[expect(clippy::cast_possible_truncation, clippy::indexing_slicing, reason = "up to 8 bytes, cut to their number")]
 pub(super) fn bits(number: Number, bytes: &[u8], is_big: bool) -> u64 {
     let mut all = [0; 8];
     for (at, byte) in bytes.iter().take(8).enumerate() {

@@ -183,6 +183,7 @@ impl Schema {
     }
 
     /// Counts the columns of all messages that do not contain themselves.
+    #[expect(clippy::indexing_slicing, reason = "what is open or has a mark is a message")]
     pub(super) fn count_leaves(&mut self) {
         // Depth first: the messages of fields are counted before the message itself. A message that is reached again
         // while it is open contains itself.

@@ -55,6 +55,7 @@ impl<'a, O: Out> Line<'a, O> {
     fn element(&mut self, number: Number, bits: u64) {
         match number {
             Number::Bool => self.out.put(if bits == 0 { b"false" } else { b"true" }),
+            #[expect(clippy::cast_possible_truncation, reason = "the float is the low half")]
             Number::F32 => self.float(f32::from_bits(bits as u32)),
             Number::F64 => self.float(f64::from_bits(bits)),
             Number::U64 | Number::U32 | Number::U16 | Number::U8 => {
@@ -72,7 +73,7 @@ impl<'a, O: Out> Line<'a, O> {
         let text = buffer.format_finite(value);
         let mut laid = [0; 32];
         let length = lay_out(text.as_bytes(), &mut laid);
-        self.out.put(&laid[..length]);
+        self.out.put(laid.get(..length).unwrap_or_default());
     }
 }
 
@@ -84,8 +85,9 @@ fn lay_out(text: &[u8], out: &mut [u8; 32]) -> usize {
     };
     let (number, exponent) = match text.iter().position(|byte| *byte == b'e') {
         Some(at) => {
-            let exponent = text.get(at + 1..).and_then(|digits| std::str::from_utf8(digits).ok());
-            (&text[..at], exponent.and_then(|digits| digits.parse().ok()).unwrap_or(0i32))
+            let (number, exponent) = text.split_at(at);
+            let exponent = exponent.get(1..).and_then(|digits| std::str::from_utf8(digits).ok());
+            (number, exponent.and_then(|digits| digits.parse().ok()).unwrap_or(0i32))
         }
         None => (text, 0),
     };
@@ -104,10 +106,10 @@ fn lay_out(text: &[u8], out: &mut [u8; 32]) -> usize {
             }
         }
     }
-    while count > 0 && digits[count - 1] == b'0' {
-        count -= 1;
+    let mut digits = digits.get(..count).unwrap_or_default();
+    while let [rest @ .., b'0'] = digits {
+        digits = rest;
     }
-    let digits = &digits[..count];
     let mut length = 0;
     let mut put = |byte: u8| {
         if let Some(place) = out.get_mut(length) {
@@ -162,6 +164,7 @@ fn put_string(text: &str, out: &mut impl Out) {
             10 => b"\\n",
             12 => b"\\f",
             13 => b"\\r",
+            #[expect(clippy::indexing_slicing, reason = "it is a hexadecimal digit")]
             0..=0x1f => {
                 code[4] = b'0' + (byte >> 4);
                 code[5] = b"0123456789abcdef"[usize::from(byte & 15)];
@@ -169,11 +172,11 @@ fn put_string(text: &str, out: &mut impl Out) {
             }
             _ => continue,
         };
-        out.put(&bytes[from..at]);
+        out.put(bytes.get(from..at).unwrap_or_default());
         out.put(escaped);
         from = at + 1;
     }
-    out.put(&bytes[from..]);
+    out.put(bytes.get(from..).unwrap_or_default());
     out.put(b"\"");
 }
 
@@ -194,7 +197,7 @@ fn put_base64(bytes: &[u8], out: &mut impl Out) {
     for piece in bytes.chunks(48) {
         let mut encoded = [0; 64];
         if let Ok(length) = BASE64_STANDARD.encode_slice(piece, &mut encoded) {
-            out.put(&encoded[..length]);
+            out.put(encoded.get(..length).unwrap_or_default());
         }
     }
     out.put(b"\"");

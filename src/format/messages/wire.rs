@@ -225,6 +225,7 @@ fn single(field: &Stored, value: Value<'_>) -> Option<u64> {
 }
 
 /// Cuts a varint to the width of its type.
+#[expect(clippy::cast_possible_truncation, reason = "cutting is meant")]
 fn of_varint(stored_as: u8, value: u64) -> Option<u64> {
     Some(match stored_as {
         3 | 4 => value,

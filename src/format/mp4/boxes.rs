@@ -1,6 +1,9 @@
 //! Boxes: parts of an MP4 file with a length and a name of four letters, nested.
 
-use crate::format::{Fields, PartError};
+use crate::{
+    format::{Fields, PartError},
+    source::to_usize,
+};
 
 /// Most boxes inside one box.
 const CHILDREN: usize = 1 << 16;
@@ -79,10 +82,10 @@ impl<'a> Boxes<'a> {
             let cut_off = || PartError::Damaged(format!("the box at {} is cut off", rest.at));
             let header = header(rest.bytes, rest.bytes.len() as u64).ok_or_else(cut_off)?;
             if header.kind == *kind {
-                let content = rest.bytes.get(header.head as usize..header.size as usize).ok_or_else(cut_off)?;
+                let content = rest.bytes.get(to_usize(header.head)..to_usize(header.size)).ok_or_else(cut_off)?;
                 found.push(Self { bytes: content, at: rest.at + header.head });
             }
-            rest = rest.after(header.size as usize)?;
+            rest = rest.after(to_usize(header.size))?;
             number += 1;
             if number > CHILDREN {
                 return PartError::damaged(format!("more than {CHILDREN} boxes from {} on", self.at));
@@ -147,7 +150,7 @@ impl<'a> Boxes<'a> {
         let entries = self.after(8)?;
         let cut_off = || PartError::Damaged(format!("the sample entry at {} is cut off", entries.at));
         let found = header(entries.bytes, entries.bytes.len() as u64).ok_or_else(cut_off)?;
-        let content = entries.bytes.get(found.head as usize..found.size as usize).ok_or_else(cut_off)?;
+        let content = entries.bytes.get(to_usize(found.head)..to_usize(found.size)).ok_or_else(cut_off)?;
         Ok(SampleEntry { kind: found.kind, content: Self { bytes: content, at: entries.at + found.head } })
     }
 

@@ -1,7 +1,10 @@
 //! The tables of a track's samples: their sizes, chunks, times and key frames.
 
 use super::{SAMPLES, Sample, boxes::Boxes};
-use crate::format::{Fields, PartError};
+use crate::{
+    format::{Fields, PartError},
+    source::to_usize,
+};
 
 /// The tables of `stbl`. All are complete.
 pub(super) struct Tables<'a> {
@@ -62,7 +65,7 @@ impl<'a> Tables<'a> {
                     return PartError::damaged(format!("sizes of samples of {bits} bits"));
                 }
                 let length = (u64::from(count) * u64::from(bits)).div_ceil(8);
-                match stz2.after(12)?.content().get(..length as usize) {
+                match stz2.after(12)?.content().get(..to_usize(length)) {
                     Some(sizes) => (count, Sizes::Each(sizes, bits.into())),
                     None => return PartError::damaged(format!("no room for the sizes of {count} samples")),
                 }
@@ -129,7 +132,7 @@ impl<'a> Tables<'a> {
     fn places(&self) -> Result<Vec<Sample>, PartError> {
         let (offsets, each) = self.offsets;
         let chunks = (offsets.len() / each) as u64;
-        let mut samples = Vec::with_capacity(self.count as usize);
+        let mut samples = Vec::with_capacity(to_usize(self.count));
         let mut runs = self.chunks.chunks_exact(12).peekable();
         let field = |run: &[u8], at| u64::from(run.array(at).map_or(0, u32::from_be_bytes));
         if let Some(first) = runs.peek().map(|run| field(run, 0)).filter(|&first| first != 1) {
@@ -145,7 +148,7 @@ impl<'a> Tables<'a> {
                 return PartError::damaged(format!("samples of sample entry {entry}"));
             }
             for chunk in first..end {
-                let at = (chunk - 1) as usize * each;
+                let at = to_usize(chunk - 1) * each;
                 let offset = match each {
                     4 => offsets.array(at).map(|four| u32::from_be_bytes(four).into()),
                     _ => offsets.array(at).map(u64::from_be_bytes),
@@ -169,7 +172,7 @@ impl<'a> Tables<'a> {
 
     /// Returns the numbers of the samples at which decoding can begin, from 0 on.
     pub(super) fn keys(&self) -> Result<Vec<u32>, PartError> {
-        let Some(table) = self.keys else { return Ok((0..self.count as u32).collect()) };
+        let Some(table) = self.keys else { return Ok((0..).take(to_usize(self.count)).collect()) };
         let mut keys: Vec<u32> = Vec::with_capacity(table.len() / 4);
         for entry in table.chunks_exact(4) {
             let key = entry.array(0).map_or(0, u32::from_be_bytes);

@@ -1,5 +1,7 @@
 //! Decodes levels and values: hybrids of runs and packed bits, deltas, byte streams.
 
+use crate::source::to_usize;
+
 /// Why bytes do not decode.
 pub(super) type Reason = &'static str;
 
@@ -7,6 +9,7 @@ const SHORT: Reason = "its values end early";
 
 /// Fills `out` from a hybrid of runs and bit-packed groups, with `width` bits a value. Returns the number of bytes that
 /// were read.
+#[expect(clippy::indexing_slicing, reason = "`count` is at most what is left, and `length` at most 4")]
 pub(super) fn hybrid<T: Copy>(
     bytes: &[u8],
     width: u32,
@@ -52,6 +55,7 @@ pub(super) fn hybrid<T: Copy>(
 }
 
 /// Unpacks values of up to 32 bits, the lowest bits first. `packed` must have enough bytes.
+#[expect(clippy::cast_possible_truncation, reason = "the mask has up to 32 bits")]
 fn unpack<T>(packed: &[u8], width: u32, out: &mut [T], cast: impl Fn(u32) -> T) {
     let mask = u64::MAX >> (64 - width);
     let mut bit = 0;
@@ -79,8 +83,7 @@ fn window(bytes: &[u8], at: usize) -> u64 {
     rest.first_chunk().map_or_else(
         || {
             let mut window = [0; 8];
-            let length = rest.len().min(8);
-            window[..length].copy_from_slice(&rest[..length]);
+            window.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
             u64::from_le_bytes(window)
         },
         |window| u64::from_le_bytes(*window),
@@ -122,7 +125,7 @@ pub(super) fn deltas(bytes: &[u8], count: usize, mut put: impl FnMut(i64)) -> Re
     if count == 0 {
         return Ok(at);
     }
-    let part = block.checked_div(parts).unwrap_or(0) as usize;
+    let part = to_usize(block.checked_div(parts).unwrap_or(0));
     if block > BLOCK || part == 0 || !block.is_multiple_of(parts) || !part.is_multiple_of(8) {
         return Err("its blocks of deltas have no such size");
     }
@@ -130,8 +133,8 @@ pub(super) fn deltas(bytes: &[u8], count: usize, mut put: impl FnMut(i64)) -> Re
     let mut left = count - 1;
     while left > 0 {
         let least = zigzag(bytes, &mut at)?;
-        let widths = bytes.get(at..).and_then(|rest| rest.get(..parts as usize)).ok_or(SHORT)?;
-        at += parts as usize;
+        let widths = bytes.get(at..).and_then(|rest| rest.get(..to_usize(parts))).ok_or(SHORT)?;
+        at += to_usize(parts);
         for width in widths {
             if left == 0 {
                 break;
@@ -164,6 +167,7 @@ fn bits(packed: &[u8], bit: usize, width: u32) -> u64 {
 }
 
 /// Joins the streams of first bytes, second bytes and so on to values (`BYTE_STREAM_SPLIT`).
+#[expect(clippy::indexing_slicing, reason = "each stream has `count` bytes")]
 pub(super) fn join_streams(bytes: &[u8], width: usize, out: &mut [u8]) -> Result<(), Reason> {
     let bytes = bytes.get(..out.len()).ok_or(SHORT)?;
     let count = out.len() / width.max(1);

@@ -107,6 +107,7 @@ fn header(bytes: &[u8]) -> Result<(Header, usize), Broken> {
             1 => kind = Some(compact.integer()?),
             2 => size = Some(compact.size()?),
             3 => stored = Some(compact.size()?),
+            #[expect(clippy::cast_possible_truncation, reason = "the integer has 32 bits")]
             4 => crc = Some(compact.integer()? as u32),
             // The headers of version 1 pages and of dictionaries have the same first fields.
             5 | 7 if field == STRUCT => compact.fields(|compact, number, _| {

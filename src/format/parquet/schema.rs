@@ -129,6 +129,7 @@ impl Leaf {
     }
 
     /// Returns the largest definition level.
+    #[expect(clippy::cast_possible_truncation, reason = "`PARQUET_DEPTH` bounds them")]
     pub(super) fn most_defined(&self) -> u8 {
         self.stops.len() as u8
     }
@@ -343,7 +344,7 @@ pub(super) fn read<E: From<Broken>>(
             continue;
         };
         let physical = Physical::of(physical, element.length).ok_or_else(|| bad("a column has an unknown type"))?;
-        let leaf = leaf(&open[1..], name, physical, &element);
+        let leaf = leaf(open.get(1..).unwrap_or_default(), name, physical, &element);
         if leaves.len() >= limits::PARQUET_CHUNKS {
             return Err(bad("the schema has too many columns"));
         }
@@ -368,6 +369,7 @@ fn leaf(groups: &[Open], name: Box<str>, physical: Physical, element: &Element<'
             Repetition::Repeated => stops.push(Stop::Empty),
         }
     }
+    #[expect(clippy::cast_possible_truncation, reason = "`PARQUET_DEPTH` bounds them")]
     let most_repeated = repetitions.iter().filter(|repetition| **repetition == Repetition::Repeated).count() as u8;
     let form = match most_repeated {
         0 if groups.is_empty() => Form::Scalar,

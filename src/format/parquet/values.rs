@@ -10,7 +10,7 @@ use super::{
 use crate::{
     codec::Codec as Decoder,
     limits,
-    source::{Memory, zeros},
+    source::{Memory, to_usize, zeros},
     wanted,
 };
 
@@ -69,7 +69,7 @@ fn memory(size: u64, memory: &dyn Memory) -> Result<Vec<u8>, PartError> {
     }
     memory.reserve(size)?;
     wanted::check().map_err(crate::source::SourceError::from)?;
-    Ok(zeros(size as usize).map_err(crate::source::SourceError::from)?)
+    Ok(zeros(to_usize(size)).map_err(crate::source::SourceError::from)?)
 }
 
 /// Returns the bytes of memory that it takes to decompress a page, in addition to the result.
@@ -140,13 +140,13 @@ pub fn page(
             else {
                 return damaged("its levels are longer than the page");
             };
-            let Some(size) = u64::from(header.size).checked_sub(front) else {
+            let Some(size) = u32::try_from(front).ok().and_then(|front| header.size.checked_sub(front)) else {
                 return damaged("its levels are longer than the page");
             };
             let bytes = match is_compressed {
-                true => decompress(codec, rest, size as u32, memory)?,
-                false if rest.len() as u64 == size => {
-                    memory.reserve(size)?;
+                true => decompress(codec, rest, size, memory)?,
+                false if rest.len() as u64 == u64::from(size) => {
+                    memory.reserve(size.into())?;
                     rest.to_vec()
                 }
                 false => return damaged("it is not compressed, and has another size than stated"),
@@ -174,8 +174,8 @@ pub fn page(
             (bytes, repeated, defined, at)
         }
     };
-    let levels = (bytes[repeated].to_vec(), bytes[defined].to_vec());
-    build(leaf, header, (&levels.0, &levels.1), bytes, at, dictionary, memory)
+    let [repeated, defined] = [repeated, defined].map(|range| bytes.get(range).unwrap_or_default().to_vec());
+    build(leaf, header, (&repeated, &defined), bytes, at, dictionary, memory)
 }
 
 /// Decodes the levels of a page: one for each value, and for each missing or empty list.
@@ -185,7 +185,7 @@ fn levels(bytes: &[u8], most: u8, count: usize, memory: &dyn Memory) -> Result<V
     }
     let mut out = self::memory(count as u64, memory)?;
     let width = 8 - most.leading_zeros();
-    encoding::hybrid(bytes, width, &mut out, |level| level as u8).map_err(broken)?;
+    encoding::hybrid(bytes, width, &mut out, |level| level.to_le_bytes()[0]).map_err(broken)?;
     match out.iter().copied().fold(0, u8::max) > most {
         true => damaged(format!("a level above {most}")),
         false => Ok(out),
@@ -263,6 +263,7 @@ fn starts(
     };
     if defined.is_empty() {
         (0u32..).zip(repeated).filter(|(_, level)| **level == 0).for_each(|(entry, _)| put(entry));
+        #[expect(clippy::cast_possible_truncation, reason = "`PARQUET_VALUES` bounds them")]
         put(repeated.len() as u32);
         return Ok(starts);
     }
@@ -280,11 +281,9 @@ fn starts(
 fn marks(leaf: &Leaf, defined: &[u8], memory: &dyn Memory) -> Result<Vec<u8>, PartError> {
     let mut marks = self::memory(defined.len() as u64, memory)?;
     let mut count = 0;
-    for level in defined {
-        if let Some(mark) = mark(leaf, *level) {
-            marks[count] = mark;
-            count += 1;
-        }
+    for (slot, mark) in marks.iter_mut().zip(defined.iter().filter_map(|level| mark(leaf, *level))) {
+        *slot = mark;
+        count += 1;
     }
     marks.truncate(count);
     Ok(marks)
@@ -341,10 +340,11 @@ fn values(
         (0, Physical::Boolean) => encoding::booleans(rest, &mut out).map_err(broken)?,
         (3, Physical::Boolean) => {
             let hybrid = rest.get(4..).unwrap_or_default();
-            encoding::hybrid(hybrid, 1, &mut out, |value| value as u8).map_err(broken)?;
+            encoding::hybrid(hybrid, 1, &mut out, |value| value.to_le_bytes()[0]).map_err(broken)?;
         }
         (5, Physical::Int32 | Physical::Int64) => {
             let mut values = out.chunks_exact_mut(width);
+            #[expect(clippy::indexing_slicing, reason = "they have 4 or 8 bytes")]
             let put = |value: i64| {
                 if let Some(out) = values.next() {
                     out.copy_from_slice(&value.to_le_bytes()[..width]);
@@ -463,7 +463,7 @@ fn spans(bytes: Vec<u8>, at: usize, encoding: i32, count: usize, memory: &dyn Me
 }
 
 fn put_span(slot: &mut [u8], start: usize, length: usize) {
-    // Pages have fewer than 2^31 bytes.
+    #[expect(clippy::cast_possible_truncation, reason = "pages have fewer than 2^31 bytes")]
     let (start, length) = (start as u32, length as u32);
     slot.copy_from_slice(&(u64::from(length) << 32 | u64::from(start)).to_le_bytes());
 }
@@ -471,7 +471,7 @@ fn put_span(slot: &mut [u8], start: usize, length: usize) {
 /// Returns offset and length of a value of any length.
 pub fn span_of(slot: &[u8]) -> (usize, usize) {
     let bits = slot.first_chunk().map_or(0, |bits| u64::from_le_bytes(*bits));
-    ((bits & u64::from(u32::MAX)) as usize, (bits >> 32) as usize)
+    (to_usize(bits & u64::from(u32::MAX)), (bits >> 32) as usize)
 }
 
 /// Reads delta-encoded lengths as spans without offsets. Returns them, and the number of bytes that were read.
@@ -482,7 +482,7 @@ fn lengths(bytes: &[u8], count: usize, memory: &dyn Memory) -> Result<(Vec<u8>, 
     let read = encoding::deltas(bytes, count, |length| {
         is_sound &= (0..=i64::from(i32::MAX)).contains(&length);
         if let Some(slot) = out.next() {
-            put_span(slot, 0, length as usize & i32::MAX as usize);
+            put_span(slot, 0, to_usize(length.cast_unsigned()) & i32::MAX as usize);
         }
     });
     match (read, is_sound) {
@@ -510,7 +510,9 @@ fn prefixed(bytes: &[u8], count: usize, memory: &dyn Memory) -> Result<(Vec<u8>,
         }
         let Some((own, after)) = rest.split_at_checked(suffix) else { return damaged("its values end early") };
         joined.copy_within(before.start..before.start + prefix, at);
-        joined[at + prefix..at + prefix + suffix].copy_from_slice(own);
+        if let Some(place) = joined.get_mut(at + prefix..at + prefix + suffix) {
+            place.copy_from_slice(own);
+        }
         put_span(slot, at, prefix + suffix);
         before = at..at + prefix + suffix;
         (at, rest) = (before.end, after);

@@ -128,8 +128,9 @@ impl<'a> Machine<'a> {
             0x88 => self.push(Value::Bool(true))?,
             0x89 => self.push(Value::Bool(false))?,
             b'J' => {
-                let number = self.number(4)? as u32;
-                self.push(Value::Int(number.cast_signed().into()))?;
+                let bits = self.take(4)?;
+                let number = self.get(bits).first_chunk().map_or(0, |bits| i32::from_le_bytes(*bits));
+                self.push(Value::Int(number.into()))?;
             }
             b'K' => self.push_int(1)?,
             b'M' => self.push_int(2)?,
@@ -198,6 +199,7 @@ impl<'a> Machine<'a> {
             b'q' => self.put(1)?,
             b'r' => self.put(4)?,
             0x94 => {
+                #[expect(clippy::cast_possible_truncation, reason = "`PICKLE_ENTRIES` bounds them")]
                 let number = self.memo.len() as u32;
                 self.memoize(number)?;
             }
@@ -266,6 +268,7 @@ impl<'a> Machine<'a> {
     fn take(&mut self, length: u64) -> Step<Span> {
         let end = usize::try_from(length).ok().and_then(|length| self.at.checked_add(length));
         let Some(end) = end.filter(|end| *end <= self.bytes.len()) else { return Err(bad("it ends early")) };
+        #[expect(clippy::cast_possible_truncation, reason = "`PICKLE` bounds them")]
         let span = Span { start: self.at as u32, end: end as u32 };
         self.at = end;
         Ok(span)
@@ -338,8 +341,10 @@ impl<'a> Machine<'a> {
             return Err(FormatError::refused(Class::TooMany, reason));
         }
         self.asked.take(OBJECT)?;
+        #[expect(clippy::cast_possible_truncation, reason = "`PICKLE_ENTRIES` bounds them")]
+        let number = self.objects.len() as u32;
         self.objects.push(object);
-        Ok(self.objects.len() as u32 - 1)
+        Ok(number)
     }
 
     fn make(&mut self, object: Object) -> Step<()> {
@@ -358,22 +363,20 @@ impl<'a> Machine<'a> {
             return Err(bad(format!("an integer of {length} bytes")));
         }
         let mut span = self.take(length)?;
-        let bytes = self.get(span);
+        let mut bytes = self.get(span);
         // Cut bytes at the end that only repeat the sign.
-        let mut length = bytes.len();
-        while let [.., before, last] = bytes[..length] {
-            if (last, before & 0x80) != (0, 0) && (last, before & 0x80) != (0xff, 0x80) {
-                break;
-            }
-            length -= 1;
+        while let [rest @ .., last] = bytes
+            && let Some(before) = rest.last()
+            && matches!((last, before & 0x80), (0, 0) | (0xff, 0x80))
+        {
+            bytes = rest;
+            span.end -= 1;
         }
-        span.end = span.start + length as u32;
-        let value = match bytes[..length] {
+        let value = match bytes {
             [] => Value::Int(0),
-            ref bytes if length <= 8 => {
-                let sign = if bytes[length - 1] & 0x80 == 0 { 0 } else { 0xff };
-                let mut all = [sign; 8];
-                all[..length].copy_from_slice(bytes);
+            [.., last] if bytes.len() <= 8 => {
+                let mut all = [if last & 0x80 == 0 { 0 } else { 0xff }; 8];
+                all.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
                 Value::Int(i64::from_le_bytes(all))
             }
             _ => Value::Long(span),
@@ -405,6 +408,7 @@ impl<'a> Machine<'a> {
     }
 
     fn put(&mut self, width: u64) -> Step<()> {
+        #[expect(clippy::cast_possible_truncation, reason = "it has at most 4 bytes")]
         let number = self.number(width)? as u32;
         self.memoize(number)
     }
@@ -418,6 +422,7 @@ impl<'a> Machine<'a> {
     }
 
     fn fetch(&mut self, width: u64) -> Step<()> {
+        #[expect(clippy::cast_possible_truncation, reason = "it has at most 4 bytes")]
         let number = self.number(width)? as u32;
         let found = self.memo.get(&number).copied().ok_or_else(|| bad(format!("the memo has no entry {number}")))?;
         self.push(found)
@@ -496,6 +501,7 @@ impl<'a> Machine<'a> {
             return self.push(Value::Type(known));
         }
         self.asked.take(MAPPED)?;
+        #[expect(clippy::cast_possible_truncation, reason = "each has a place in the pickle")]
         let next = self.globals.len() as u32;
         let number = *self.known.entry((module_bytes, name_bytes)).or_insert(next);
         if number == next {
@@ -560,7 +566,7 @@ impl<'a> Machine<'a> {
         let mut copy = [Value::None; 8];
         let Some(room) = copy.get_mut(..arguments.len()) else { return Ok(unknown) };
         room.copy_from_slice(arguments);
-        let arguments = &copy[..arguments.len()];
+        let arguments = &*room;
         let copied: u64 = arguments.iter().map(|argument| self.copied(*argument)).sum();
         self.asked.take(copied)?;
         let made = match (self.name(global), arguments) {
@@ -681,6 +687,7 @@ fn key_of<'a>(bytes: &'a [u8], objects: &[Object], key: Value, other: usize) -> 
         Value::Int(number) => Key::Int(number),
         Value::Long(span) => Key::Long(get(span)),
         Value::Float(number) if number.is_nan() => Key::Other(other),
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^63")]
         Value::Float(number) if number.trunc() == number && number.abs() < 9e18 => Key::Int(number as i64),
         Value::Float(number) => Key::Float(number.to_bits()),
         Value::Text(span) => Key::Text(get(span).into()),

@@ -122,7 +122,7 @@ pub fn decimal(bytes: &[u8]) -> String {
         .chunks(4)
         .map(|chunk| {
             let mut limb = if is_negative { [0xff; 4] } else { [0; 4] };
-            limb[..chunk.len()].copy_from_slice(chunk);
+            limb.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
             u32::from_le_bytes(limb)
         })
         .collect();
@@ -145,7 +145,9 @@ pub fn decimal(bytes: &[u8]) -> String {
         let mut rest = 0;
         for limb in limbs.iter_mut().rev() {
             let value = rest << 32 | u64::from(*limb);
-            (*limb, rest) = ((value / BASE) as u32, value % BASE);
+            #[expect(clippy::cast_possible_truncation, reason = "the rest is below the divisor")]
+            let quotient = (value / BASE) as u32;
+            (*limb, rest) = (quotient, value % BASE);
         }
         groups.push(rest);
         while limbs.last().is_some_and(|last| *last == 0) {

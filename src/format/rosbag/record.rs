@@ -8,7 +8,7 @@ use crate::{
         Fields, PartError,
         recording::{Bytes, Entry, Front, Window},
     },
-    source::{Memory, Source, SourceError},
+    source::{Memory, Source, SourceError, to_usize},
 };
 
 /// The fields of a header.
@@ -50,8 +50,8 @@ fn fields(bytes: &[u8]) -> impl Iterator<Item = Option<(&[u8], &[u8])>> {
     std::iter::from_fn(move || {
         let mut here = front.filter(|front| !front.0.is_empty())?;
         let field = here.string().and_then(|field| {
-            let at = field.iter().position(|byte| *byte == b'=')?;
-            Some((&field[..at], &field[at + 1..]))
+            let (name, value) = field.split_at(field.iter().position(|byte| *byte == b'=')?);
+            Some((name, value.get(1..)?))
         });
         front = field.map(|_| here);
         Some(field)
@@ -83,7 +83,7 @@ pub(super) fn read(
         memory.reserve(length)?;
     }
     let near = window.from(start, length + 4)?;
-    let bytes: Vec<u8> = match near.get(..length as usize) {
+    let bytes: Vec<u8> = match near.get(..to_usize(length)) {
         Some(bytes) => bytes.to_vec(),
         None => source.read(start..behind)?,
     };

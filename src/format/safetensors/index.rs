@@ -90,7 +90,7 @@ impl Index {
     pub fn join(self, open: &mut Shards<'_>, memory: &dyn Memory) -> Result<Joined, FormatError> {
         let Self { names, shard_of, shards, metadata } = self;
         let mut asked = Asked::new(memory);
-        let mut order: Vec<u32> = (0..shard_of.len() as u32).collect();
+        let mut order: Vec<u32> = (0..).take(shard_of.len()).collect();
         let shard = |number: &u32| shard_of.get(*number as usize).copied().unwrap_or_default();
         order.sort_by_key(shard);
         let mut shapes = Packed::default();
@@ -108,6 +108,7 @@ impl Index {
                         let reason = format!("tensor {} is not in {file}", shown(name));
                         return Err(FormatError::refused(Class::NotInShard, reason));
                     };
+                    #[expect(clippy::cast_possible_truncation, reason = "`TENSORS` bounds them")]
                     let shape = shapes.len() as u32;
                     shapes.push(tensor.shape.unwrap_or_default());
                     if let Some(slot) = places.get_mut(entry as usize) {
@@ -172,8 +173,8 @@ impl<'de> Visitor<'de> for Seed<'_, Parser<'_>> {
             }
         }
         others.sort_unstable();
-        if let Some(pair) = others.windows(2).find(|pair| pair.first() == pair.last()) {
-            let reason = format!("key {} stands there twice", shown(pair[0].as_bytes()));
+        if let Some([key, _]) = others.windows(2).find(|pair| pair.first() == pair.last()) {
+            let reason = format!("key {} stands there twice", shown(key.as_bytes()));
             return Err(refusal.refuse(Class::BadIndex, reason));
         }
         Ok(())
@@ -219,6 +220,7 @@ impl<'de> Visitor<'de> for WeightMap<'_, '_> {
                     return Err(refusal.refuse(Class::BadIndex, format!("more than {} files", limits::SHARDS)));
                 }
                 None => {
+                    #[expect(clippy::cast_possible_truncation, reason = "`SHARDS` bounds them")]
                     let number = found.shards.len() as u32;
                     state.asked.take(2 * file.len() as u64 + 100).map_err(|error| refusal.fail(error))?;
                     state.numbers.insert((&*file).into(), number);

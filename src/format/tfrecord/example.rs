@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use crate::source::{Memory, SourceError};
+use crate::source::{Memory, SourceError, to_usize};
 
 /// Most features of a record, and the longest name of a feature in bytes.
 const FEATURES: usize = 1_000_000;
@@ -285,7 +285,7 @@ impl<'a> Wire<'a> {
     pub(super) fn varint(&mut self) -> Result<u64, ExampleError> {
         let mut number = 0u64;
         for (place, &byte) in self.rest().iter().take(10).enumerate() {
-            number |= u64::from(byte & 0x7F).wrapping_shl(7 * place as u32);
+            number |= u64::from(byte & 0x7F) << (7 * place);
             if byte < 0x80 {
                 self.at += place + 1;
                 return Ok(number);
@@ -334,12 +334,13 @@ impl<'a> Wire<'a> {
         if bytes > self.end.saturating_sub(self.at) as u64 {
             return damaged(format!("a value of {bytes} bytes at {} passes the end at {}", self.at, self.end));
         }
-        self.at += bytes as usize;
+        self.at += to_usize(bytes);
         Ok(())
     }
 }
 
 /// Returns a part of a record, which is shorter than 2^31 bytes.
+#[expect(clippy::cast_possible_truncation, reason = "records are shorter")]
 fn span(start: usize, end: usize) -> Span {
     Span { start: start as u32, length: (end - start) as u32 }
 }

@@ -7,7 +7,7 @@ use crate::{
     codec::Codec,
     format::{self, Crc},
     limits,
-    source::{Source, SourceError},
+    source::{Source, SourceError, to_usize},
 };
 
 /// Entry flags (section 3).
@@ -223,7 +223,7 @@ impl Block {
         if self.interleave.is_some() {
             return Err(Fault::Block("interleaved".to_owned()));
         }
-        let limit = usize::try_from(self.extent.size).unwrap_or(usize::MAX).min(limits::SNIFF);
+        let limit = to_usize(self.extent.size).min(limits::SNIFF);
         if self.extent.codec == Codec::None {
             return Ok(source.read(self.extent.offset..self.extent.offset + limit as u64)?);
         }

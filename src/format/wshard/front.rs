@@ -6,7 +6,7 @@ use super::{Block, Entry, Notes, Value};
 use crate::{
     format::{Class, Fields, FormatError},
     limits,
-    source::{Memory, Source, SourceError, check_room},
+    source::{Memory, Source, SourceError, check_room, to_usize},
 };
 
 /// Bytes of the header (section 2).
@@ -16,7 +16,7 @@ pub const HEADER: u64 = 64;
 const INDEX_ENTRY: u64 = 48;
 
 /// Index entries that are read at once.
-const BATCH: u64 = 16_384;
+const BATCH: u32 = 16_384;
 
 /// Bytes of memory that an entry and its two files take while the container is opened, without their names; and what
 /// each byte of a name takes, in the entry and in the table of paths.
@@ -155,9 +155,9 @@ pub(super) fn entries(
     let mut at = HEADER;
     let end = HEADER + INDEX_ENTRY * u64::from(header.entry_count);
     while at < end {
-        let batch = source.read(at..end.min(at + INDEX_ENTRY * BATCH))?;
+        let batch = source.read(at..end.min(at + INDEX_ENTRY * u64::from(BATCH)))?;
         at += batch.len() as u64;
-        for (raw, number) in batch.chunks_exact(INDEX_ENTRY as usize).zip(index..) {
+        for (raw, number) in batch.chunks_exact(to_usize(INDEX_ENTRY)).zip(index..) {
             let Some((name, mut entry)) = entry(source, header, raw, number, &names)? else {
                 outside += 1;
                 continue;
@@ -172,7 +172,7 @@ pub(super) fn entries(
             entry.name = name.into();
             entries.push(entry);
         }
-        index = index.saturating_add(BATCH as u32);
+        index = index.saturating_add(BATCH);
     }
     let needed = entries.iter().map(|entry| entry.name.len() as u64 * NAME_ROOM).sum();
     memory.reserve(needed)?;

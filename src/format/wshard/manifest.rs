@@ -145,8 +145,9 @@ fn check_uri(uri: &str) -> Result<(), &'static str> {
 
 /// Parses 64 hex digits of either case.
 fn parse_hex(hex: &str) -> Option<[u8; 32]> {
-    let digits = hex.bytes().map(|byte| char::from(byte).to_digit(16)).collect::<Option<Vec<u32>>>()?;
-    let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect();
+    let digit = |byte| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let digits = hex.bytes().map(digit).collect::<Option<Vec<u8>>>()?;
+    let bytes: Vec<u8> = digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect();
     (digits.len() == 64).then(|| bytes.try_into().ok())?
 }
 

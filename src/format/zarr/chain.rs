@@ -140,7 +140,7 @@ fn number((dtype, is_big): Current) -> Option<Number> {
         DType::F32 | DType::F64 => NumberKind::Float,
         _ => return None,
     };
-    Some(Number { kind, width: dtype.size() as u8, is_big: is_big && dtype.size() > 1 })
+    Some(Number { kind, width: u8::try_from(dtype.size()).ok()?, is_big: is_big && dtype.size() > 1 })
 }
 
 fn dtype_of(setting: &Json) -> Option<Current> {

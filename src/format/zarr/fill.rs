@@ -94,16 +94,16 @@ fn plain(value: &Json, dtype: DType, size: usize, is_v3: bool) -> Option<Vec<u8>
     match dtype {
         DType::Bool => match value {
             Json::Bool(value) => Some(vec![u8::from(*value)]),
-            value => value.as_size().filter(|value| *value < 2).map(|value| vec![value as u8]),
+            value => value.as_size().filter(|value| *value < 2).map(|value| vec![u8::from(value == 1)]),
         },
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
             let number = integral(value)?;
             let limit = 1i128 << (8 * size - 1);
-            (-limit..limit).contains(&number).then(|| number.to_le_bytes()[..size].to_vec())
+            (-limit..limit).contains(&number).then(|| number.to_le_bytes().into_iter().take(size).collect())
         }
         DType::U8 | DType::U16 | DType::U32 | DType::U64 => {
             let number = integral(value)?;
-            (0..1i128 << (8 * size)).contains(&number).then(|| number.to_le_bytes()[..size].to_vec())
+            (0..1i128 << (8 * size)).contains(&number).then(|| number.to_le_bytes().into_iter().take(size).collect())
         }
         DType::F16 | DType::F32 | DType::F64 => float(value, size, is_v3),
         DType::C64 | DType::C128 => match value.as_list()? {
@@ -127,6 +127,7 @@ fn plain(value: &Json, dtype: DType, size: usize, is_v3: bool) -> Option<Vec<u8>
 }
 
 /// Returns an integer, which may be written as a float.
+#[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^100")]
 fn integral(value: &Json) -> Option<i128> {
     if let Some(number) = value.as_int() {
         return Some(number);
@@ -147,6 +148,7 @@ fn float(value: &Json, size: usize, is_v3: bool) -> Option<Vec<u8>> {
     Some(match size {
         2 => half_of(number).to_le_bytes().into(),
         4 if number.is_nan() => 0x7fc0_0000u32.to_le_bytes().into(),
+        #[expect(clippy::cast_possible_truncation, reason = "the nearest one is meant")]
         4 => (number as f32).to_le_bytes().into(),
         _ if number.is_nan() => 0x7ff8_0000_0000_0000u64.to_le_bytes().into(),
         _ => number.to_le_bytes().into(),
@@ -154,6 +156,7 @@ fn float(value: &Json, size: usize, is_v3: bool) -> Option<Vec<u8>> {
 }
 
 /// Returns the bits of the nearest binary16. Ties go to the even one.
+#[expect(clippy::cast_possible_truncation, reason = "at most 2^11 steps, and exponents of 5 bits")]
 fn half_of(number: f64) -> u16 {
     let sign = u16::from(number.is_sign_negative()) << 15;
     if number.is_nan() {

@@ -4,7 +4,7 @@
 use indexmap::IndexMap;
 
 use crate::{
-    source::{Memory, SourceError},
+    source::{Memory, SourceError, to_usize},
     wanted,
 };
 
@@ -113,7 +113,7 @@ impl Json {
 
     /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> usize {
-        let own = VALUE as usize;
+        let own = to_usize(VALUE);
         match self {
             Self::Null | Self::Bool(_) => own,
             Self::Number(token) => own + token.len(),

@@ -3,7 +3,10 @@
 use std::{num::NonZeroU32, ops::Range};
 
 use super::json::Json;
-use crate::format::{DType, DateUnit, ElementType, Field, Record};
+use crate::{
+    format::{DType, DateUnit, ElementType, Field, Record},
+    source::to_usize,
+};
 
 /// Most values of a record that are stored big-endian.
 const SWAPPED: usize = 1 << 16;
@@ -82,7 +85,7 @@ fn add_units(element: &ElementType, at: u64, units: &mut Vec<Range<usize>>) -> R
         if units.len() == SWAPPED {
             return Err(format!("a type of more than {SWAPPED} big-endian values"));
         }
-        units.push(at as usize..(at + unit) as usize);
+        units.push(to_usize(at)..to_usize(at + unit));
         Ok(())
     };
     match element {
@@ -141,11 +144,11 @@ fn v2_element(dtype: &Json, at: u64, depth: usize, swapped: &mut Vec<Range<usize
         let size = element.size();
         let field = Field::of_shape(name, element, &shape);
         let count = if units.is_empty() { 0 } else { field.size() / size };
-        if (count as usize).saturating_mul(units.len()) > SWAPPED.saturating_sub(swapped.len()) {
+        if to_usize(count).saturating_mul(units.len()) > SWAPPED.saturating_sub(swapped.len()) {
             return Err(format!("a type of more than {SWAPPED} big-endian values"));
         }
         for number in 0..count {
-            let from = (place + number * size) as usize;
+            let from = to_usize(place + number * size);
             swapped.extend(units.iter().map(|unit| unit.start + from..unit.end + from));
         }
         place = place.saturating_add(field.size());
