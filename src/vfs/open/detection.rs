@@ -188,7 +188,8 @@ impl Detection {
 
     /// Returns what is left of the last look into a file, if it was in this state and opening it takes no more than `wait`.
     pub(in crate::vfs) fn take_last(&self, version: Version, wait: Wait) -> Option<LookedInto> {
-        let is_wanted = |last: &mut LookedInto| last.file.version() == version && (wait == Wait::Always || last.is_at_once);
+        let is_wanted =
+            |last: &mut LookedInto| last.file.version() == version && (wait == Wait::Always || last.is_at_once);
         self.last.lock().take_if(is_wanted)
     }
 
