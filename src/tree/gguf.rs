@@ -20,7 +20,7 @@ use crate::{
         gguf::{Gguf, Kind, Tensor, Value},
     },
     source::{Memory, SourceError},
-    view::{Array, Fault, ReadContext, Strided, View, parquet::Parquet},
+    view::{Array, Fault, ReadContext, Strided, View},
 };
 use document::Documents;
 use numbers::Dequantised;
@@ -251,10 +251,6 @@ impl Content for Model {
             }
         });
         Ok(Some(View::shared(made?)))
-    }
-
-    fn table(&self, _: &ReadContext, _: u32, _: &dyn Memory) -> Result<Parquet, Fault> {
-        Err(SourceError::Changed.into())
     }
 
     fn describe(

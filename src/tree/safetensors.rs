@@ -22,7 +22,7 @@ use crate::{
         safetensors::{Index, Safetensors, Tensor},
     },
     source::{Memory, SourceError},
-    view::{Array, Fault, ReadContext, View, json, parquet::Parquet},
+    view::{Array, Fault, ReadContext, View, json},
 };
 
 use joined::Parts;
@@ -153,10 +153,6 @@ impl Content for Tensors {
             (File::Metadata, Some(metadata)) => View::shared(metadata.clone()),
             (File::Metadata, None) => View::default(),
         }
-    }
-
-    fn table(&self, _: &ReadContext, _: u32, _: &dyn Memory) -> Result<Parquet, Fault> {
-        Err(SourceError::Changed.into())
     }
 
     fn describe(
