@@ -10,11 +10,11 @@ use shardfs::{
         NumberKind, ScaleOffset, Scaled, Stream, Szip,
     },
     format::{
-        Block, FRONT, FormatError, Front, PartError, Recognition, gguf,
+        Block, Class, FRONT, FormatError, Front, PartError, Recognition, gguf,
         hdf5::{self, chunks::Chunks},
-        idv, kast, kastore, kdb, mcap, messages, mp4, netcdf, npz,
+        idv, kast, kastore, kdb, lerobot, mcap, messages, mp4, netcdf, npz,
         parquet::{self, page, values},
-        pt, recording, rosbag, safetensors, tfrecord, wshard, zip,
+        pt, recording, rlds, rosbag, safetensors, tfrecord, wshard, zarr, zip,
     },
     source::{Memory, SourceError, Unlimited},
     tree::{self, Detected, NodeKind, names},
@@ -25,7 +25,7 @@ use shardfs::{
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const ALL: [(&str, Target); 46] = [
+pub const ALL: [(&str, Target); 48] = [
     ("wshard", wshard),
     ("kastore", kastore),
     ("kast", kast),
@@ -43,6 +43,8 @@ pub const ALL: [(&str, Target); 46] = [
     ("rosbag", rosbag),
     ("messages", messages),
     ("rlds", rlds),
+    ("lerobot", lerobot),
+    ("zarr", zarr),
     ("codecs", codecs),
     ("filters", filters),
     ("filter_deflate", filter_alone::<0>),
@@ -378,9 +380,54 @@ pub fn rlds(bytes: &[u8]) {
             assert!(hull.start <= hull.end && hull.end as usize <= bytes.len());
         }
     }
+    if let Ok(value) = rlds::read_object(&bytes, "document", Class::BadJson, &Unlimited) {
+        let _ = rlds::parse_features(&value);
+        if let Ok(info) = rlds::parse_info(value) {
+            assert!(info.splits.iter().all(|split| split.place(split.records()).is_none()));
+        }
+    }
     if let Ok(track) = mp4::Track::read(&bytes, &Unlimited) {
         for frame in 0..track.frames().min(100) {
             let _ = (track.group(frame), track.nearest(frame as f64));
+        }
+    }
+}
+
+/// The documents of LeRobot alone: any bytes are an error or a data set whose files lie below its folder.
+pub fn lerobot(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    if let Ok(info) = lerobot::parse(&bytes, &Unlimited) {
+        for template in std::iter::once(&info.data_path).chain(&info.video_path) {
+            let path = template.path(|_| Some("1".into()));
+            assert!(path.is_none_or(|path| !path.starts_with('/') && path.split('/').all(|part| part != "..")));
+        }
+    }
+    let _ = lerobot::lines(&bytes, &Unlimited, |_, line| {
+        let line = line.unwrap_or_default();
+        let _ = (lerobot::object::<lerobot::EpisodeLine>(line), lerobot::object::<lerobot::TaskLine>(line));
+        Ok::<_, SourceError>(())
+    });
+}
+
+/// The documents of Zarr alone, of both versions: a chunk is found by its own key, and its codecs decode any bytes to an
+/// error or to a whole chunk.
+pub fn zarr(bytes: &[u8]) {
+    let Ok(document) = zarr::Json::parse(bytes, &Unlimited) else { return };
+    let _ = document.to_serde();
+    for is_v3 in [false, true] {
+        let array = zarr::Array::parse(&document, is_v3);
+        let (Some(keys), Ok(chunks)) = (&array.keys, &array.chunks) else { continue };
+        let at: Vec<u64> = (0..keys.chunk.len() as u64).collect();
+        assert_eq!(keys.parse(&keys.key(at.iter().copied()), at.len()), Some(at));
+        for sharding in &chunks.written.shards {
+            assert!(sharding.counts().all(|count| count > 0) && sharding.index_size() > 0);
+        }
+        let elements = chunks.written.chunk.iter().try_fold(1_u64, |size, axis| size.checked_mul(*axis));
+        if let (Some(zarr::Elements::Fixed(fixed)), Some(elements)) = (&array.elements, elements) {
+            let size = elements * fixed.size();
+            if let (Ok(codec), true) = (chunks.written.codec(), size <= 1 << 20) {
+                assert!(codec.decode(bytes, size).map_or(true, |decoded| decoded.len() as u64 == size));
+            }
         }
     }
 }
