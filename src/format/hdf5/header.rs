@@ -86,6 +86,7 @@ pub(super) fn read(reader: &Reader<'_>, at: Place) -> Result<Header> {
     let mut part = reader.structure(at, &first);
     let (order, range) = if is_new { new_head(reader, &mut part)? } else { (false, old_head(&mut part)?) };
     let whole = range.end + if is_new { 4 } else { 0 };
+    check_length(reader, at, whole)?;
     let bytes = whole_block(reader, at, first, whole)?;
     if is_new {
         reader.check_sum(at, &bytes)?;
@@ -101,6 +102,7 @@ pub(super) fn read(reader: &Reader<'_>, at: Place) -> Result<Header> {
         if !visited.insert(at) || next.len() >= BLOCKS {
             return Err(reader.damaged(at, "a block of an object header that is there twice, or one of too many"));
         }
+        check_length(reader, at, length)?;
         reader.memory.reserve(length)?;
         let (bytes, range) = match is_new {
             false => (reader.read(at, length)?, 0..to_usize(length)),
@@ -115,6 +117,14 @@ pub(super) fn read(reader: &Reader<'_>, at: Place) -> Result<Header> {
         header.messages(reader, Messages { block, range }, is_new, head, &mut next)?;
     }
     Ok(header)
+}
+
+/// Fails for a block in which places need more than 32 bits.
+fn check_length(reader: &Reader<'_>, at: Place, length: u64) -> Result<()> {
+    match u32::try_from(length) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(reader.damaged(at, format!("a block of an object header of {length} bytes"))),
+    }
 }
 
 /// Returns where messages of the first block are.
@@ -181,11 +191,9 @@ impl Header {
                     return Err(body.damaged("an object header of too many messages"));
                 }
                 _ => {
-                    let numbers = [block, start, start + size].map(u32::try_from);
-                    let [Ok(block), Ok(start), Ok(end)] = numbers else {
-                        return Err(body.damaged("an object header of too many bytes"));
-                    };
-                    self.messages.push(Message { kind, flags, block, range: start..end });
+                    #[expect(clippy::cast_possible_truncation, reason = "lengths of blocks are checked")]
+                    let (range, block) = (start as u32..(start + size) as u32, block as u32);
+                    self.messages.push(Message { kind, flags, block, range });
                 }
             }
         }
@@ -253,4 +261,66 @@ pub(super) fn shared(reader: &Reader<'_>, kind: u16, message: &Structure<'_>) ->
         return Err(reader.damaged(at, "a shared message that is shared itself"));
     }
     Ok(Body { bytes: Cow::Owned(header.bytes(found).to_vec()), place: header.place(found) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        format::hdf5::{Error, Sizes},
+        source::{Memory, Source, SourceError, Wait},
+    };
+
+    /// Some bytes, then a terabyte of zeros.
+    struct Sparse(Vec<u8>);
+
+    impl Source for Sparse {
+        fn len(&self) -> u64 {
+            1 << 40
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8], _: Wait) -> std::result::Result<(), SourceError> {
+            let bytes = self.0.iter().skip(to_usize(offset)).copied().chain(std::iter::repeat(0));
+            buf.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+            Ok(())
+        }
+    }
+
+    /// A budget of a mebibyte.
+    struct Mebibyte;
+
+    impl Memory for Mebibyte {
+        fn reserve(&self, bytes: u64) -> std::result::Result<(), SourceError> {
+            let refused = || std::io::Error::from_raw_os_error(libc::ENOMEM).into();
+            if bytes <= 1 << 20 { Ok(()) } else { Err(refused()) }
+        }
+    }
+
+    fn read_from(header: Vec<u8>) -> Result<Header> {
+        let sizes = Sizes { base: 0, offset: 8, length: 8 };
+        read(&Reader { source: &Sparse(header), memory: &Mebibyte, sizes, extension: None }, 0)
+    }
+
+    /// Cut to 32 bits, the place of a message would be another one.
+    #[test]
+    fn blocks_whose_places_need_more_than_32_bits_are_damage_and_not_read() {
+        let old = |length: u64| {
+            // One message of 16 bytes, which names the next block.
+            let head = [1, 0, 1, 0, 1, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 16, 0, 0, 0, 0, 0];
+            [&head[..], &4096u64.to_le_bytes(), &length.to_le_bytes()].concat()
+        };
+        let new = |size: u64| [&b"OHDR\x02\x03"[..], &size.to_le_bytes()].concat();
+        for length in [1 << 32, 1 << 33] {
+            for (header, stated) in [(old(length), length), (new(length), length + 18)] {
+                match read_from(header) {
+                    Err(Error::Damaged { reason, .. }) => {
+                        assert_eq!(reason, format!("a block of an object header of {stated} bytes"));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert!(matches!(read_from(old((1 << 32) - 1)), Err(Error::Source(_))), "there is no memory for it");
+        assert!(read_from(old(4096)).is_ok());
+    }
 }
