@@ -132,8 +132,9 @@ impl Part {
     fn decode(&self, bits: &mut Bits, out: &mut [u8]) -> Option<()> {
         match &self.kind {
             Kind::Number { is_big, precision, offset } => number(*is_big, *precision, *offset, bits, out),
+            #[expect(clippy::cast_possible_truncation, reason = "8 bits are taken")]
             Kind::Bytes => out.iter_mut().try_for_each(|byte| {
-                *byte = u8::try_from(bits.take(8)?).ok()?;
+                *byte = bits.take(8)? as u8;
                 Some(())
             }),
             Kind::Array(part) => out.chunks_exact_mut(to_usize(part.size)).try_for_each(|out| part.decode(bits, out)),

@@ -20,11 +20,12 @@ fn pair<const W: usize>(left: &[u8], right: &[u8], out: &mut [u8]) {
 }
 
 /// Does the same as [`pair`] for any number of runs.
+#[expect(clippy::indexing_slicing, reason = "each run has its place in a unit")]
 fn join<'a, const W: usize>(runs: impl ExactSizeIterator<Item = &'a [u8]>, out: &mut [u8]) {
     let width = W * runs.len();
     for (number, run) in runs.enumerate() {
         for (place, unit) in out.chunks_exact_mut(width).zip(run.as_chunks::<W>().0) {
-            if let Some(place) = place.get_mut(number * W..).and_then(<[u8]>::first_chunk_mut::<W>) {
+            if let Some(place) = place[number * W..].first_chunk_mut::<W>() {
                 *place = *unit;
             }
         }

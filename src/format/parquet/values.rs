@@ -278,12 +278,15 @@ fn starts(
     Ok(starts)
 }
 
+#[expect(clippy::indexing_slicing, reason = "a level has at most one mark")]
 fn marks(leaf: &Leaf, defined: &[u8], memory: &dyn Memory) -> Result<Vec<u8>, PartError> {
     let mut marks = self::memory(defined.len() as u64, memory)?;
     let mut count = 0;
-    for (slot, mark) in marks.iter_mut().zip(defined.iter().filter_map(|level| mark(leaf, *level))) {
-        *slot = mark;
-        count += 1;
+    for level in defined {
+        if let Some(mark) = mark(leaf, *level) {
+            marks[count] = mark;
+            count += 1;
+        }
     }
     marks.truncate(count);
     Ok(marks)
