@@ -144,7 +144,14 @@ fn fill_special(head: &Head, stored: &[u8], out: &mut [u8]) -> Result<bool, Deco
 
 /// Fills `out` with an element. The last one may be cut.
 fn repeat(element: &[u8], out: &mut [u8]) {
-    out.chunks_mut(element.len()).for_each(|place| place.iter_mut().zip(element).for_each(|(to, from)| *to = *from));
+    out.iter_mut().zip(element).for_each(|(to, from)| *to = *from);
+    // Each copy doubles what can be copied.
+    let mut done = element.len();
+    while done < out.len() {
+        let here = done.min(out.len() - done);
+        out.copy_within(..here, done);
+        done += here;
+    }
 }
 
 /// Fills `out` with floats of 4 or 8 bytes that are no number.
