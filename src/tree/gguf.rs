@@ -19,7 +19,7 @@ use crate::{
         DType,
         gguf::{Gguf, Kind, Tensor, Value},
     },
-    source::{Memory, SourceError},
+    source::Memory,
     view::{Array, Fault, ReadContext, Strided, View},
 };
 use document::Documents;
