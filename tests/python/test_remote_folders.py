@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support import FIXTURES, GOLDEN, mounted, run, walk_files
@@ -121,6 +122,23 @@ def test_entering_takes_one_request_and_a_listing_none_for_each_folder(bucket):
         assert os.listdir(mnt / "sets/pick_and_place")
         lists, others = store.counts()
         assert lists + others <= 7, (lists, others)
+
+
+def test_readers_at_once_ask_for_a_chunk_once(bucket):
+    store, options = bucket
+    store.faults.append(lambda _: time.sleep(0.05))
+    with mounted("s3://b", *options) as mnt:
+        path = mnt / "sets/cells/image.npy"
+        size, plane = path.stat().st_size, 40 * 60 * 2
+        store.log.clear()
+        # Past the page cache, so that each read is a request to the daemon.
+        file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        with ThreadPoolExecutor(8) as pool:
+            reads = list(pool.map(lambda at: os.pread(file, 64, size - plane + at), range(0, 512, 64)))
+        os.close(file)
+        asked = [key for _, key in store.log if "/image/c/" in key and "list-type" not in key]
+        assert b"".join(reads) == path.read_bytes()[size - plane:][:512]
+        assert asked and len(asked) == len(set(asked)), asked
 
 
 FRONT = "images/observation.images.front/001.png"

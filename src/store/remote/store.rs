@@ -2,6 +2,7 @@
 
 use std::{
     cell::Cell,
+    collections::HashMap,
     ffi::{OsStr, OsString},
     fs, io,
     ops::Range,
@@ -15,6 +16,7 @@ use std::{
 };
 
 use http::{HeaderValue, Method, StatusCode, header};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -35,10 +37,12 @@ use crate::{
     disk::Disk,
     escape,
     runtime::runtime,
+    single_flight::SingleFlight,
     source::{SharedBytes, Source, SourceError, Wait},
     store::{
         Changes, DirEvent, File, Folder, Kind, ListingRoom, Names, Stat, Store, Usage, Version, Watch, would_block,
     },
+    wanted,
 };
 
 /// Most bytes that are fetched ahead of all readers of a store before they are read: this many, or this part (1/n) of
@@ -74,6 +78,8 @@ pub(crate) struct RemoteStore {
     /// Empty, or ends in `/`.
     prefix: Vec<u8>,
     pub(super) listings: Listings,
+    /// The objects that are being asked for because they are expected.
+    expected: Mutex<HashMap<PathBuf, Arc<SingleFlight<()>>>>,
     blocks: Arc<Blocks>,
     /// Why bytes are not kept on disk although they should be.
     without_disk: Option<String>,
@@ -120,6 +126,7 @@ impl RemoteStore {
             client: Arc::new(Client::new(options)?),
             prefix: location.key.clone(),
             listings: Listings::new(options.dir_ttl),
+            expected: Mutex::default(),
             blocks: Blocks::new(runtime.handle().clone(), disk, cache.clone(), ahead),
             without_disk,
             is_container_name,
@@ -568,18 +575,28 @@ impl Store for RemoteStore {
     fn expect(&self, path: &Path) {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
         let is_known =
-            self.listings.known(folder).is_some() || self.listings.single(folder, name.as_bytes()).0.is_some();
+            || self.listings.known(folder).is_some() || self.listings.single(folder, name.as_bytes()).0.is_some();
         let is_top = names::is_top(folder);
-        let Some(part) = names::part_of(name.as_bytes(), is_top).filter(|_| !is_known && !self.backend.is_pinned())
+        let Some(part) = names::part_of(name.as_bytes(), is_top).filter(|_| !is_known() && !self.backend.is_pinned())
         else {
             return;
         };
-        // What fails is asked again by who needs it, and said there.
         let Ok(Some(key)) = self.key_of(folder) else { return };
-        if let Ok(node) = wait(self.look(&[&*key, &*part].concat(), true)) {
-            let entry = node.map(|node| Entry::new(&part, node, is_top));
-            self.listings.remember(folder, name.as_bytes(), entry);
-        }
+        // Others that expect it meanwhile wait for this request.
+        let asked = self.expected.lock().entry(path.to_path_buf()).or_default().clone();
+        let ask = || {
+            // What fails is asked again by who needs it, and said there.
+            if !is_known()
+                && let Ok(node) = wait(self.look(&[&*key, &*part].concat(), true))
+            {
+                let entry = node.map(|node| Entry::new(&part, node, is_top));
+                self.listings.remember(folder, name.as_bytes(), entry);
+            }
+            Ok(())
+        };
+        // A reader that was killed hears that where it waits next.
+        let _ = asked.get_or_try_init_while(wanted::check, ask);
+        self.expected.lock().remove(path);
     }
 
     fn expect_in(&self, folder: &Path, names: &[&OsStr], lists: bool) -> io::Result<()> {
