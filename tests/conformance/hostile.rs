@@ -63,7 +63,7 @@ struct Counts {
 #[test]
 fn damaged_files() {
     // Slow code takes fewer places, of each file others.
-    let step = if cfg!(debug_assertions) { 7 } else { 1 };
+    let step = if cfg!(debug_assertions) { 13 } else { 1 };
     let files = small_files_of(crate::sources(), SMALL);
     let (next, counts, failures) = (AtomicUsize::new(0), Counts::default(), Mutex::new(Vec::new()));
     let begun = Instant::now();

@@ -70,7 +70,7 @@ fn ranges_of_buckets() {
         let bucket = Bucket::of(&source);
         let disk = tempfile::tempdir().unwrap();
         for disk in [None, Some(disk.path()), Some(disk.path())] {
-            reading::check_with(&source, Verify::Lazy, 9, &|budget| open(&bucket, budget, disk));
+            reading::check_with(&source, Verify::Lazy, 27, &|budget| open(&bucket, budget, disk));
         }
     }
 }

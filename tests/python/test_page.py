@@ -82,7 +82,7 @@ def test_what_may_hold_scripts_is_never_a_page_of_its_own(evil):
 def test_every_link_of_the_fixtures(tabs, fixtures_server):
     """No console error on any kind of page; on those of damaged containers only what the server could not give."""
     pages = 0
-    for page, at, status in crawl(tabs, fixtures_server, "/files/", alike=2):
+    for page, at, status in crawl(tabs, fixtures_server, "/files/", alike=1):
         pages += 1
         page.settle()
         if "/damaged/" in at:
