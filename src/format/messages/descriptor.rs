@@ -33,7 +33,7 @@ struct Descriptor<'a> {
     stored_as: u64,
     type_name: &'a [u8],
     default: Option<&'a [u8]>,
-    is_in_oneof: bool,
+    oneof: Option<u64>,
     is_optional: bool,
 }
 
@@ -203,7 +203,7 @@ impl<'a> Files<'a> {
                     (5, Value::Varint(value)) => field.stored_as = value,
                     (6, Value::Bytes(bytes)) => field.type_name = bytes,
                     (7, Value::Bytes(bytes)) => field.default = Some(bytes),
-                    (9, Value::Varint(_)) => field.is_in_oneof = true,
+                    (9, Value::Varint(value)) => field.oneof = Some(value),
                     (17, Value::Varint(value)) => field.is_optional = value != 0,
                     _ => {}
                 }
@@ -243,7 +243,7 @@ impl<'a> Files<'a> {
             };
             let is_repeated = field.label == 3;
             let has_presence = matches!(kind, Kind::Message(_))
-                || !is_repeated && (!described.is_proto3 || field.is_optional || field.is_in_oneof);
+                || !is_repeated && (!described.is_proto3 || field.is_optional || field.oneof.is_some());
             let absent = match kind {
                 Kind::Number(_) if field.stored_as == 14 => Absent::Bits(i64::from(first) as u64),
                 Kind::Number(number) => Absent::Bits(field.default.map_or(0, |default| bits_of(number, default))),
@@ -251,14 +251,17 @@ impl<'a> Files<'a> {
                 _ => Absent::Bytes(field.default.unwrap_or_default().into()),
             };
             #[expect(clippy::cast_possible_truncation, reason = "the type is known")]
-            let stored = Stored { number, stored_as: field.stored_as as u8, has_presence, absent };
+            let stored = Stored { number, stored_as: field.stored_as as u8, has_presence, oneof: field.oneof, absent };
             let count = if is_repeated { Count::Many } else { Count::One };
             fields.push(Field { name: name.into(), kind, count, stored: Some(stored) });
         }
         let number = |field: &Field| field.stored.as_ref().map_or(0, |stored| stored.number);
         let mut by_number: Vec<_> = fields.iter().map(number).zip(0..).collect();
         by_number.sort_unstable();
-        Ok(Message { fields, by_number, ..Message::default() })
+        let mut oneofs = HashSet::new();
+        let mut in_oneof = fields.iter().filter_map(|field: &Field| field.stored.as_ref()?.oneof);
+        let has_oneof = in_oneof.any(|oneof| !oneofs.insert(oneof));
+        Ok(Message { fields, by_number, has_oneof, ..Message::default() })
     }
 }
 

@@ -103,6 +103,8 @@ pub(super) struct Stored {
     pub(super) stored_as: u8,
     /// Whether an absent field differs from one with the default value.
     pub(super) has_presence: bool,
+    /// The number of the oneof that it is in.
+    pub(super) oneof: Option<u64>,
     pub(super) absent: Absent,
 }
 
@@ -144,6 +146,8 @@ pub struct Message {
     pub fields: Vec<Field>,
     /// For protobuf: the number and place of each field, in the order of numbers.
     pub(super) by_number: Vec<(u32, u32)>,
+    /// For protobuf: whether several of the fields are in one oneof.
+    pub(super) has_oneof: bool,
     /// Least bytes of a message; not for protobuf.
     pub(super) least: u64,
     /// Number of its columns (see [`super::flat`]); `None` if it contains itself.
@@ -171,7 +175,8 @@ pub struct Schema {
 impl Schema {
     /// Returns a type of messages.
     pub fn message(&self, number: u32) -> &Message {
-        static NONE: Message = Message { fields: Vec::new(), by_number: Vec::new(), least: 0, leaves: Some(0) };
+        static NONE: Message =
+            Message { fields: Vec::new(), by_number: Vec::new(), has_oneof: false, least: 0, leaves: Some(0) };
         self.messages.get(number as usize).unwrap_or(&NONE)
     }
 
