@@ -1,10 +1,6 @@
 //! Arrays: element type, shape and elements, and their `.npy` files.
 
-use super::{
-    Data, Fault, ReadContext, View,
-    grid::{Axis, Gather},
-    npy,
-};
+use super::{Data, Fault, ReadContext, View, grid::Gather, npy};
 use crate::format::ElementType;
 
 /// An array of a container. Its `.npy` file, its item in `container.json` and its extended attributes are made from
@@ -59,16 +55,11 @@ impl Array {
             }
             return Ok(());
         }
-        let element = self.dtype.size();
-        let (mut from, mut stride, mut to, mut axes) = (0, element, element, Vec::new());
-        for (slice, axis) in slices.iter().zip(&self.shape).rev() {
-            from += slice.start * stride;
-            // For one element, the step is not used and may be any number.
-            let step = if slice.count > 1 { slice.step * stride } else { 0 };
-            axes.push(Axis { count: slice.count as usize, from: step as usize, to: to as usize });
-            (stride, to) = (stride.saturating_mul(*axis), to * slice.count);
+        let mut strides = vec![self.dtype.size(); slices.len()];
+        for axis in (1..strides.len()).rev() {
+            strides[axis - 1] = strides[axis].saturating_mul(self.shape[axis]);
         }
-        let gather = Gather::new(element as usize, from as usize, 0, axes.into_iter().rev());
+        let gather = Gather::of_slices(self.dtype.size() as usize, slices, &strides, 0);
         let mut read = |at: usize, out: &mut [u8]| self.data.fill_at(reader, at as u64, out);
         gather.read(&mut read, &mut Vec::new(), out)
     }

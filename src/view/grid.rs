@@ -25,9 +25,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-pub(super) use self::gather::{Axis, Gather};
+use self::gather::Axis;
+pub(super) use self::gather::Gather;
 use self::region::{Part, Region, regions};
-use super::{Bytes, Fault, ReadContext, Rendered, Slice, View};
+use super::{Bytes, Fault, ReadContext, Rendered, Slice, View, pieces};
 use crate::{
     cache::{BlockError, Key, Tag},
     codec::Codec,
@@ -523,29 +524,9 @@ impl Rendered for Grid {
     }
 
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        let element = self.layout.element;
-        let (first, end) = (part.start.div_ceil(element), part.end / element);
-        // Only some bytes of the first and last element may be wanted.
-        let partial = |number: u64, wanted: Range<u64>, out: &mut [u8]| -> Result<(), Fault> {
-            let mut bytes = vec![0; element as usize];
-            self.fill_elements(reader, number..number + 1, false, &mut bytes)?;
-            out.copy_from_slice(&bytes[wanted.start as usize..wanted.end as usize]);
-            Ok(())
-        };
-        if first > end {
-            let start = end * element;
-            partial(end, part.start - start..part.end - start, out)?;
-        } else {
-            let (head, rest) = out.split_at_mut((first * element - part.start) as usize);
-            let (middle, tail) = rest.split_at_mut(((end - first) * element) as usize);
-            if !head.is_empty() {
-                partial(first - 1, element - head.len() as u64..element, head)?;
-            }
-            self.fill_elements(reader, first..end, false, middle)?;
-            if !tail.is_empty() {
-                partial(end, 0..tail.len() as u64, tail)?;
-            }
-        }
+        pieces::fill_elements(part.clone(), self.layout.element, out, |elements, out| {
+            self.fill_elements(reader, elements, false, out)
+        })?;
         self.read_ahead(reader, &part);
         Ok(())
     }

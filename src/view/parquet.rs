@@ -78,14 +78,10 @@ pub struct Parquet {
     group_rows: u64,
     groups: u64,
     columns: Vec<Laid>,
-    /// Where each group begins, and where the last one ends, if their sizes differ; otherwise empty.
+    /// Where each group begins, and where the last one ends.
     starts: Vec<u64>,
-    /// Bytes of a full group, if all have the same size.
-    full: u64,
     /// Whether chunks begin at multiples of [`ALIGN`].
     is_aligned: bool,
-    /// Where the chunks end.
-    end: u64,
     footer: Range<u64>,
     /// Description of the table without its columns, and the same with them as JSON.
     about: Map<String, Value>,
@@ -103,16 +99,8 @@ struct Laid {
     column: Column,
     /// Bytes of the dictionary with its header, which comes before each page.
     dictionary: u32,
-    pages: Pages,
-}
-
-/// The pages of a column.
-#[derive(Debug)]
-enum Pages {
-    /// All of one size, except the last.
-    Alike(Page, Page),
-    /// Each of its own size.
-    Each(Vec<Page>),
+    /// By the number of the group.
+    pages: Vec<Page>,
 }
 
 /// Sizes of a page in bytes: its header and its body.
@@ -150,28 +138,17 @@ impl Page {
     }
 }
 
-impl Laid {
-    fn page(&self, group: u64, is_last: bool) -> Page {
-        match &self.pages {
-            Pages::Alike(_, last) if is_last => *last,
-            Pages::Alike(full, _) => *full,
-            Pages::Each(pages) => pages.get(group as usize).copied().unwrap_or_default(),
-        }
-    }
-}
-
-/// A part of the file that a read touches.
+/// A part of the file.
 enum Part<'a> {
-    Inline(Vec<u8>),
+    Magic,
     Zeros,
+    /// The dictionary of a column with its header.
+    Dictionary(&'a Laid),
+    /// The header of the page of a column in a group.
+    Header(&'a Laid, u64),
+    /// The body of the page of the column with a number in a group.
+    Body(usize, &'a Laid, u64),
     Footer,
-    /// The body of the page of a column, for a group with these rows.
-    Body {
-        column: usize,
-        laid: &'a Laid,
-        group: u64,
-        rows: Range<u64>,
-    },
 }
 
 impl Parquet {
@@ -184,44 +161,38 @@ impl Parquet {
         let Table { number, rows, unit, columns, about } = table;
         let group_rows = group_rows(reader, rows, unit, &columns)?;
         let groups = rows.div_ceil(group_rows);
-        let last = rows - groups.saturating_sub(1) * group_rows;
-        let mut laid = Vec::with_capacity(columns.len());
-        for column in columns {
-            let too_long = || Fault::refused(format!("column {}: a page would have more than 2^31 bytes", column.name));
-            let (header, dictionary) = column.dictionary();
-            let dictionary = (header.len() + dictionary.len()) as u32;
-            let pages = if column.is_sized_by_rows() {
-                let size = groups.saturating_mul(size_of::<Page>() as u64);
-                memory.reserve(size)?;
-                let mut pages = Vec::with_capacity(groups as usize);
-                for group in 0..groups {
-                    let rows = group * group_rows..rows.min((group + 1) * group_rows);
-                    let text = known(column.text_size(reader, rows.clone()))?;
-                    let missing = column.missing(reader, rows.clone())?;
-                    pages.push(Page::of(&column, rows.end - rows.start, text, missing).ok_or_else(too_long)?);
-                }
-                Pages::Each(pages)
-            } else {
-                let page = |rows| Page::of(&column, rows, 0, 0).ok_or_else(too_long);
-                Pages::Alike(page(group_rows.min(rows))?, page(last)?)
-            };
-            laid.push(Laid { column, dictionary, pages });
-        }
+        let page_size = size_of::<Page>() * columns.len() + size_of::<u64>();
+        memory.reserve(groups.saturating_mul(page_size as u64))?;
         let mut this = Self {
             number,
             rows,
             group_rows,
             groups,
-            columns: laid,
-            starts: Vec::new(),
-            full: 0,
+            columns: Vec::with_capacity(columns.len()),
+            starts: Vec::with_capacity(groups as usize + 1),
             is_aligned: false,
-            end: 0,
             footer: 0..0,
             about,
             described: String::new(),
             failed: Mutex::default(),
         };
+        for column in columns {
+            let (header, dictionary) = column.dictionary();
+            let dictionary = (header.len() + dictionary.len()) as u32;
+            let mut pages: Vec<Page> = Vec::with_capacity(groups as usize);
+            for group in 0..groups {
+                let (rows, count) = (this.rows_of(group), this.row_count(group));
+                pages.push(match pages.last() {
+                    Some(page) if count == group_rows && !column.is_sized_by_rows() => *page,
+                    _ => {
+                        let text = known(column.text_size(reader, rows.clone()))?;
+                        let missing = column.missing(reader, rows)?;
+                        Page::of(&column, count, text, missing).ok_or_else(|| too_long(&column))?
+                    }
+                });
+            }
+            this.columns.push(Laid { column, dictionary, pages });
+        }
         this.describe();
         this.place()?;
         Ok(this)
@@ -245,23 +216,12 @@ impl Parquet {
             self.align()?;
         }
         let mut end = self.front();
-        if self.columns.iter().any(|laid| matches!(laid.pages, Pages::Each(_))) {
-            let mut starts = vec![end];
-            for group in 0..self.groups {
-                end = end.checked_add(self.group_size(group)).ok_or_else(too_large)?;
-                starts.push(end);
-            }
-            self.starts = starts;
-        } else if self.groups > 0 {
-            self.full = self.group_size(0);
-            let last = self.group_size(self.groups - 1);
-            let full = self.full.checked_mul(self.groups - 1).and_then(|full| full.checked_add(last));
-            end = full.and_then(|all| all.checked_add(end)).ok_or_else(too_large)?;
+        self.starts.push(end);
+        for group in 0..self.groups {
+            let next = end.checked_add(self.group_size(group)).filter(|end| *end <= limits::LARGEST_BLOCK);
+            end = next.ok_or_else(too_large)?;
+            self.starts.push(end);
         }
-        if end > limits::LARGEST_BLOCK {
-            return Err(too_large());
-        }
-        self.end = end;
         self.footer.start = if self.is_aligned { end + APART } else { end };
         let mut size = 0;
         self.write_footer(|bytes| size += bytes.len() as u64);
@@ -276,23 +236,12 @@ impl Parquet {
     /// Makes every chunk end at a multiple of [`ALIGN`].
     fn align(&mut self) -> Result<(), Fault> {
         self.is_aligned = true;
-        let (last, rows) = (self.groups.saturating_sub(1), self.rows);
-        let group_rows = self.group_rows;
-        let rows_of = |group: u64| group_rows.min(rows - group * group_rows);
-        for laid in &mut self.columns {
-            let Laid { column, dictionary, pages } = laid;
-            let align = |page: &Page, group| {
-                page.aligned(column, rows_of(group), u64::from(*dictionary)).ok_or_else(|| {
-                    Fault::refused(format!("column {}: a page would have more than 2^31 bytes", column.name))
-                })
-            };
-            *pages = match pages {
-                Pages::Alike(full, end) => Pages::Alike(align(full, 0)?, align(end, last)?),
-                Pages::Each(pages) => {
-                    let aligned = (0..).zip(&*pages).map(|(group, page)| align(page, group));
-                    Pages::Each(aligned.collect::<Result<_, Fault>>()?)
-                }
-            };
+        let (rows, group_rows) = (self.rows, self.group_rows);
+        for Laid { column, dictionary, pages } in &mut self.columns {
+            for (group, page) in (0..).zip(pages) {
+                let rows = group_rows.min(rows - group * group_rows);
+                *page = page.aligned(column, rows, u64::from(*dictionary)).ok_or_else(|| too_long(column))?;
+            }
         }
         Ok(())
     }
@@ -319,10 +268,7 @@ impl Parquet {
 
     /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> usize {
-        let of_column = |laid: &Laid| {
-            let pages = if let Pages::Each(pages) = &laid.pages { size_of_val(&**pages) } else { 0 };
-            laid.column.memory_usage() + pages
-        };
+        let of_column = |laid: &Laid| laid.column.memory_usage() + size_of_val(&*laid.pages);
         self.columns.iter().map(of_column).sum::<usize>() + 8 * self.starts.len() + self.described.len()
     }
 
@@ -331,8 +277,18 @@ impl Parquet {
         start..self.rows.min(start + self.group_rows)
     }
 
+    fn row_count(&self, group: u64) -> u64 {
+        let rows = self.rows_of(group);
+        rows.end - rows.start
+    }
+
     fn page(&self, laid: &Laid, group: u64) -> Page {
-        laid.page(group, group + 1 == self.groups)
+        laid.pages.get(group as usize).copied().unwrap_or_default()
+    }
+
+    /// Returns the number of values in the page of a column.
+    fn values(&self, laid: &Laid, group: u64) -> u64 {
+        laid.column.values_in(self.row_count(group), self.page(laid, group).missing.into())
     }
 
     fn chunk_size(&self, laid: &Laid, group: u64) -> u64 {
@@ -346,77 +302,36 @@ impl Parquet {
     }
 
     fn group_start(&self, group: u64) -> u64 {
-        self.starts.get(group as usize).copied().unwrap_or_else(|| self.front() + group * self.full)
+        self.starts.get(group as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the group that holds a byte of the file.
-    fn group_at(&self, at: u64) -> u64 {
-        let group = match self.starts.is_empty() {
-            true => (at - self.front()) / self.full.max(1),
-            false => self.starts.partition_point(|start| *start <= at) as u64 - 1,
-        };
-        group.min(self.groups.saturating_sub(1))
-    }
-
-    /// Goes through the parts of the file that a range touches and passes each to `each`: its start in the file, its
-    /// size, and the part. Stops if `each` returns `false`.
-    fn parts<'a>(
-        &'a self,
-        range: &Range<u64>,
-        mut each: impl FnMut(u64, u64, Part<'a>) -> Result<bool, Fault>,
-    ) -> Result<(), Fault> {
-        let mut visit = |at: u64, size: u64, part: &mut dyn FnMut() -> Part<'a>| {
-            let is_touched = at < range.end && at + size > range.start;
-            if is_touched { each(at, size, part()) } else { Ok(at < range.end) }
-        };
-        if !visit(0, MAGIC.len() as u64, &mut || Part::Inline(MAGIC.to_vec()))? {
-            return Ok(());
-        }
-        let front = MAGIC.len() as u64;
-        if !visit(front, self.front() - front, &mut || Part::Zeros)? {
-            return Ok(());
-        }
-        let mut at = match range.start >= self.end {
-            true => self.end,
-            false => self.group_start(self.group_at(range.start.max(self.front()))),
-        };
-        while at < self.end {
-            let group = self.group_at(at);
-            let rows = self.rows_of(group);
-            for (column, laid) in self.columns.iter().enumerate() {
-                let page = self.page(laid, group);
-                let (dictionary, header) = (u64::from(laid.dictionary), u64::from(page.header));
-                let body = u64::from(page.body);
-                if at + dictionary + header + body <= range.start {
-                    at += dictionary + header + body;
-                    continue;
-                }
-                let values = laid.column.values_in(rows.end - rows.start, page.missing.into());
-                let encoding = laid.column.encoding();
-                let go_on = visit(at, dictionary, &mut || {
-                    let (mut header, dictionary) = laid.column.dictionary();
-                    header.extend(dictionary);
-                    Part::Inline(header)
-                })? && visit(at + dictionary, header, &mut || {
-                    Part::Inline(compact::page_header(values, body, encoding))
-                })? && visit(at + dictionary + header, body, &mut || Part::Body {
-                    column,
-                    laid,
-                    group,
-                    rows: rows.clone(),
-                })?;
-                if !go_on {
-                    return Ok(());
-                }
-                at += dictionary + header + body;
-            }
-        }
-        let footer = self.footer.start;
-        let go_on = visit(self.end, footer - self.end, &mut || Part::Zeros)?;
-        if go_on {
-            visit(footer, self.footer.end - footer, &mut || Part::Footer)?;
-        }
-        Ok(())
+    /// Returns the parts of the file that a range touches: the start of each in the file, its size, and the part.
+    fn parts(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, u64, Part<'_>)> {
+        let (magic, front, end) = (MAGIC.len() as u64, self.front(), self.group_start(self.groups));
+        let Range { start: first, end: last } = *range;
+        let before = [(0, magic, Part::Magic), (magic, front - magic, Part::Zeros)];
+        let first_group = self.starts.partition_point(|start| *start <= first).saturating_sub(1) as u64;
+        let chunks = (first_group..self.groups)
+            .flat_map(|group| self.columns.iter().enumerate().map(move |(column, laid)| (group, column, laid)));
+        let chunks = chunks.scan(self.group_start(first_group), |at, (group, column, laid)| {
+            let start = *at;
+            *at += self.chunk_size(laid, group);
+            Some((start..*at, group, column, laid))
+        });
+        let touched = chunks.skip_while(move |(chunk, ..)| chunk.end <= first);
+        let pages = touched.flat_map(|(chunk, group, column, laid)| {
+            let (page, dictionary) = (self.page(laid, group), u64::from(laid.dictionary));
+            let (header, body) = (chunk.start + dictionary, chunk.end - u64::from(page.body));
+            [
+                (chunk.start, dictionary, Part::Dictionary(laid)),
+                (header, page.header.into(), Part::Header(laid, group)),
+                (body, page.body.into(), Part::Body(column, laid, group)),
+            ]
+        });
+        let Range { start: footer, end: size } = self.footer;
+        let after = [(end, footer - end, Part::Zeros), (footer, size - footer, Part::Footer)];
+        let all = before.into_iter().chain(pages).chain(after);
+        all.take_while(move |(at, ..)| *at < last).filter(move |(at, size, _)| at + size > first)
     }
 
     /// Writes the footer piece by piece.
@@ -439,7 +354,7 @@ impl Parquet {
                     start: at,
                     size,
                     dictionary: laid.dictionary.into(),
-                    values: laid.column.values_in(rows.end - rows.start, self.page(laid, group).missing.into()),
+                    values: self.values(laid, group),
                     bounds: laid.column.statistics(rows.clone()),
                     is_full: laid.column.is_full(),
                 };
@@ -481,14 +396,7 @@ impl Parquet {
     }
 
     /// Returns a page that is made whole.
-    fn page_bytes(
-        &self,
-        reader: &ReadContext,
-        column: usize,
-        laid: &Laid,
-        group: u64,
-        rows: Range<u64>,
-    ) -> Result<Arc<Buffer>, Fault> {
+    fn page_bytes(&self, reader: &ReadContext, column: usize, laid: &Laid, group: u64) -> Result<Arc<Buffer>, Fault> {
         let key = self.page_key(reader, column, group);
         let size = u64::from(self.page(laid, group).body);
         let parts = reader.get_or_insert_with(key, || {
@@ -498,7 +406,7 @@ impl Parquet {
             room.hold();
             let page = Buffer::zeroed(size as usize).map_err(|_| BlockError::from(DecodeError::Memory(size)))?;
             let mut page = page.with_room(room);
-            let filled = fill_page(&laid.column.values, reader, rows.clone(), &mut page);
+            let filled = fill_page(&laid.column.values, reader, self.rows_of(group), &mut page);
             filled.map_err(|Fault { block, offset, error }| {
                 self.failed.lock().insert((column as u32, group), (block, offset));
                 error
@@ -515,19 +423,47 @@ impl Parquet {
         }
     }
 
-    fn fill_part(&self, reader: &ReadContext, part: Part<'_>, range: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    /// Returns the bytes of a part that is made whole; `None` for all others.
+    fn whole(&self, reader: &ReadContext, part: &Part<'_>) -> Result<Option<Arc<Buffer>>, Fault> {
+        match *part {
+            Part::Footer => self.footer_bytes(reader).map(Some),
+            Part::Body(column, laid, group) if !matches!(laid.column.values, Values::Fixed(_)) => {
+                self.page_bytes(reader, column, laid, group).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn fill_part(&self, reader: &ReadContext, part: &Part<'_>, range: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let places = range.start as usize..range.end as usize;
-        match part {
-            Part::Inline(bytes) => out.copy_from_slice(&bytes[places]),
-            Part::Zeros => out.fill(0),
-            Part::Footer => out.copy_from_slice(&self.footer_bytes(reader)?[places]),
-            Part::Body { column, laid, group, rows } => match &laid.column.values {
-                Values::Fixed(fixed) => fixed.fill(reader, rows, range, out)?,
-                _ => out.copy_from_slice(&self.page_bytes(reader, column, laid, group, rows)?[places]),
-            },
+        if let Some(bytes) = self.whole(reader, part)? {
+            out.copy_from_slice(&bytes[places]);
+            return Ok(());
+        }
+        match *part {
+            Part::Magic => out.copy_from_slice(&MAGIC[places]),
+            Part::Dictionary(laid) => {
+                let (header, dictionary) = laid.column.dictionary();
+                out.copy_from_slice(&[&header, dictionary].concat()[places]);
+            }
+            Part::Header(laid, group) => {
+                let (values, body) = (self.values(laid, group), self.page(laid, group).body);
+                let header = compact::page_header(values, body.into(), laid.column.encoding());
+                out.copy_from_slice(&header[places]);
+            }
+            Part::Body(_, laid, group) => {
+                if let Values::Fixed(fixed) = &laid.column.values {
+                    fixed.fill(reader, self.rows_of(group), range, out)?;
+                }
+            }
+            Part::Zeros | Part::Footer => out.fill(0),
         }
         Ok(())
     }
+}
+
+fn too_long(column: &Column) -> Fault {
+    Fault::refused(format!("column {}: a page would have more than 2^31 bytes", column.name))
 }
 
 /// Returns the size of texts. If damage makes it unknown, the page has no room for texts, and reading that page reports
@@ -565,44 +501,33 @@ fn group_rows(reader: &ReadContext, rows: u64, unit: u64, columns: &[Column]) ->
 
 impl Rendered for Parquet {
     fn borrow(&self, reader: &ReadContext, range: Range<u64>) -> Result<Option<Bytes>, Fault> {
-        let mut found = None;
-        self.parts(&range, |at, size, part| {
-            // Only ranges inside one part can be lent.
-            if range.start < at || range.end > at + size {
-                return Ok(false);
-            }
-            let wanted = range.start - at..range.end - at;
-            let places = wanted.start as usize..wanted.end as usize;
-            found = match part {
-                Part::Inline(_) | Part::Zeros => None,
-                Part::Footer => Some(Bytes::Decoded(self.footer_bytes(reader)?, places)),
-                Part::Body { column, laid, group, rows } => match &laid.column.values {
-                    Values::Fixed(fixed) => match fixed.stored(&rows, &wanted) {
-                        Some((data, stored)) => Some(data.read_at(reader, stored.start, stored.end - stored.start)?),
-                        None => None,
-                    },
-                    _ => Some(Bytes::Decoded(self.page_bytes(reader, column, laid, group, rows)?, places)),
-                },
-            };
-            Ok(false)
-        })?;
-        Ok(found)
+        // Only ranges inside one part can be lent.
+        let Some((at, _, part)) = self.parts(&range).next().filter(|(at, size, _)| range.end <= at + size) else {
+            return Ok(None);
+        };
+        let wanted = range.start - at..range.end - at;
+        if let Some(bytes) = self.whole(reader, &part)? {
+            return Ok(Some(Bytes::Decoded(bytes, wanted.start as usize..wanted.end as usize)));
+        }
+        let Part::Body(_, Laid { column: Column { values: Values::Fixed(fixed), .. }, .. }, group) = part else {
+            return Ok(None);
+        };
+        let stored = fixed.stored(&self.rows_of(group), &wanted);
+        stored.map(|(data, stored)| data.read_at(reader, stored.start, stored.end - stored.start)).transpose()
     }
 
     fn fill(&self, reader: &ReadContext, range: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let mut pieces = Pieces { part: range.clone(), out };
-        let mut parts = 0;
-        self.parts(&range, |at, size, part| {
-            parts += 1;
-            reader.check_quick(parts <= FEW)?;
+        for (number, (at, size, part)) in self.parts(&range).enumerate() {
+            reader.check_quick(number < FEW)?;
             if let Some(wanted) = pieces.overlap(&(at..at + size)) {
                 let inside = wanted.start - at..wanted.end - at;
-                self.fill_part(reader, part, inside, pieces.slot(&wanted))?;
+                self.fill_part(reader, &part, inside, pieces.slot(&wanted))?;
             }
-            Ok(true)
-        })
+        }
+        Ok(())
     }
 }
 
 /// Most parts that a read may touch if it is answered immediately.
-const FEW: u64 = 16;
+const FEW: usize = 16;

@@ -36,3 +36,29 @@ impl Pieces<'_> {
         }
     }
 }
+
+/// Fills `out` with a range of bytes of elements of `size` bytes. `fill` writes whole elements, by their numbers.
+pub(super) fn fill_elements<E>(
+    part: Range<u64>,
+    size: u64,
+    out: &mut [u8],
+    mut fill: impl FnMut(Range<u64>, &mut [u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut at, mut rest) = (part.start, out);
+    while at < part.end {
+        let (number, skip) = (at / size, at % size);
+        let whole = if skip == 0 { (part.end - at) / size } else { 0 };
+        let length = if whole > 0 { whole * size } else { (size - skip).min(part.end - at) };
+        let (here, after) = rest.split_at_mut(length as usize);
+        if whole > 0 {
+            fill(number..number + whole, here)?;
+        } else {
+            // Only some bytes of the first and the last element may be wanted.
+            let mut element = vec![0; size as usize];
+            fill(number..number + 1, &mut element)?;
+            here.copy_from_slice(&element[skip as usize..][..here.len()]);
+        }
+        (at, rest) = (at + length, after);
+    }
+    Ok(())
+}

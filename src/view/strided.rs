@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{Fault, ReadContext, Rendered};
+use super::{Fault, ReadContext, Rendered, grid::Turn, pieces};
 use crate::{limits::PIECE, source::Source};
 
 /// The place of the runs, and their elements.
@@ -65,29 +65,12 @@ impl Strided {
         out: &mut [u8],
         read: impl Fn(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let size = self.swap;
-        if size <= 1 {
-            return self.gather(part, out, read);
-        }
-        let one = size as usize;
-        let mut element = vec![0; one];
-        let (mut at, mut rest) = (part.start, out);
-        while at < part.end {
-            let skip = at % size;
-            let whole = (part.end - at) / size * size;
-            let length = if skip == 0 && whole > 0 { whole } else { (size - skip).min(part.end - at) };
-            let (here, after) = rest.split_at_mut(length as usize);
-            if skip == 0 && whole > 0 {
-                self.gather(at..at + length, here, &read)?;
-                here.chunks_exact_mut(one).for_each(<[u8]>::reverse);
-            } else {
-                self.gather(at - skip..at - skip + size, &mut element, &read)?;
-                element.reverse();
-                here.copy_from_slice(&element[skip as usize..][..here.len()]);
-            }
-            (at, rest) = (at + length, after);
-        }
-        Ok(())
+        let size = self.swap.max(1);
+        pieces::fill_elements(part, size, out, |elements, out| {
+            self.gather(elements.start * size..elements.end * size, out, &read)?;
+            Turn::Units(size as usize).apply(size as usize, out);
+            Ok(())
+        })
     }
 
     /// Fills `out` with bytes of the runs as they are stored.

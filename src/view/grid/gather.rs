@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::super::Slice;
 use crate::{
     format::{DType, ElementType, Field, Record},
     limits::PIECE,
@@ -9,24 +10,24 @@ use crate::{
 
 /// One axis of a copy. Strides are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct Axis {
-    pub(in super::super) count: usize,
-    pub(in super::super) from: usize,
-    pub(in super::super) to: usize,
+pub(super) struct Axis {
+    pub(super) count: usize,
+    pub(super) from: usize,
+    pub(super) to: usize,
 }
 
 /// Elements that are copied: the place of the first one on both sides, and the axes, the outermost first.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Gather {
     pub(super) size: usize,
-    pub(in super::super) from: usize,
-    pub(in super::super) to: usize,
+    from: usize,
+    pub(super) to: usize,
     axes: Vec<Axis>,
 }
 
 impl Gather {
     /// Returns a copy of elements of `size` bytes. Axes that are contiguous on both sides are joined.
-    pub(in super::super) fn new(size: usize, from: usize, to: usize, axes: impl IntoIterator<Item = Axis>) -> Self {
+    pub(super) fn new(size: usize, from: usize, to: usize, axes: impl IntoIterator<Item = Axis>) -> Self {
         let mut joined: Vec<Axis> = Vec::new();
         for axis in axes.into_iter().filter(|axis| axis.count != 1) {
             match joined.last_mut() {
@@ -37,6 +38,20 @@ impl Gather {
             }
         }
         Self { size, from, to, axes: joined }
+    }
+
+    /// Returns a copy of the elements in a slice of each axis, in C order, to the bytes from `to` on. The source has these
+    /// strides in bytes.
+    pub(in super::super) fn of_slices(size: usize, slices: &[Slice], strides: &[u64], to: usize) -> Self {
+        let (mut from, mut next, mut axes) = (0, size, Vec::new());
+        for (slice, stride) in slices.iter().zip(strides).rev() {
+            from += slice.start * stride;
+            // For one element, the step is not used and may be any number.
+            let step = if slice.count > 1 { slice.step * stride } else { 0 };
+            axes.push(Axis { count: slice.count as usize, from: step as usize, to: next });
+            next *= slice.count as usize;
+        }
+        Self::new(size, from as usize, to, axes.into_iter().rev())
     }
 
     /// Returns the bytes of the source from the first element to the end of the last one.
@@ -236,7 +251,7 @@ impl Turn {
     }
 
     /// Changes the byte order of whole elements of `size` bytes.
-    pub(super) fn apply(&self, size: usize, out: &mut [u8]) {
+    pub(in super::super) fn apply(&self, size: usize, out: &mut [u8]) {
         fn turn<const UNIT: usize>(out: &mut [u8]) {
             out.as_chunks_mut::<UNIT>().0.iter_mut().for_each(|unit| unit.reverse());
         }

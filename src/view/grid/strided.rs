@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use super::{
-    super::{Data, Fault, ReadContext, Rendered, View},
-    Axis, Gather, Turn,
+    super::{Data, Fault, ReadContext, Rendered, View, pieces},
+    Gather, Turn,
+    region::{Region, regions},
 };
 use crate::limits;
 
@@ -25,49 +26,6 @@ impl Strided {
     pub fn new(data: View, element: u64, shape: Vec<u64>, strides: Vec<u64>, turn: Turn) -> Self {
         Self { data, element: (element as usize).max(1), shape, strides, turn }
     }
-
-    /// Fills `out` with a range of the elements below an axis. The first of them is at byte `from`.
-    fn fill_below(
-        &self,
-        axis: usize,
-        range: Range<u64>,
-        from: u64,
-        read: &mut impl FnMut(usize, &mut [u8]) -> Result<(), Fault>,
-        out: &mut [u8],
-    ) -> Result<(), Fault> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        let (Some(inner), Some(&stride)) = (self.shape.get(axis + 1..), self.strides.get(axis)) else {
-            return read(from as usize, out);
-        };
-        let row: u64 = inner.iter().product();
-        // Partial rows at both ends are read one by one, the whole rows between them together.
-        let (first, last) = (range.start.div_ceil(row), range.end / row);
-        if first > last {
-            let at = range.start / row;
-            let part = range.start - at * row..range.end - at * row;
-            return self.fill_below(axis + 1, part, from + at * stride, read, out);
-        }
-        let (front, rest) = out.split_at_mut((first * row - range.start) as usize * self.element);
-        if !front.is_empty() {
-            let at = first - 1;
-            self.fill_below(axis + 1, range.start - at * row..row, from + at * stride, read, front)?;
-        }
-        let (middle, back) = rest.split_at_mut(((last - first) * row) as usize * self.element);
-        if !middle.is_empty() {
-            let mut to = self.element;
-            let mut axes = Vec::new();
-            let counts = std::iter::once(last - first).chain(inner.iter().copied());
-            for (count, stride) in counts.zip(&self.strides[axis..]).collect::<Vec<_>>().into_iter().rev() {
-                axes.push(Axis { count: count as usize, from: *stride as usize, to });
-                to *= count as usize;
-            }
-            let gather = Gather::new(self.element, (from + first * stride) as usize, 0, axes.into_iter().rev());
-            gather.read(read, &mut Vec::new(), middle)?;
-        }
-        self.fill_below(axis + 1, 0..range.end - last * row, from + last * stride, read, back)
-    }
 }
 
 impl Rendered for Strided {
@@ -76,37 +34,14 @@ impl Rendered for Strided {
         let element = self.element as u64;
         let data = self.data.clone().located(reader)?;
         let mut read = |at: usize, out: &mut [u8]| data.fill_at(reader, at as u64, out);
-        let mut fill = |range: Range<u64>, out: &mut [u8]| {
-            self.fill_below(0, range, 0, &mut read, out)?;
+        pieces::fill_elements(part, element, out, |elements, out| {
+            for Region { slices, offset } in regions(&self.shape, elements) {
+                let to = (offset * element) as usize;
+                Gather::of_slices(self.element, &slices, &self.strides, to).read(&mut read, &mut Vec::new(), out)?;
+            }
             self.turn.apply(self.element, out);
             Ok(())
-        };
-        let (first, last) = (part.start / element, part.end.div_ceil(element));
-        if part.start.is_multiple_of(element) && part.end.is_multiple_of(element) {
-            return fill(first..last, out);
-        }
-        // Partial elements at both ends.
-        let mut one = vec![0; self.element];
-        let mut rest = out;
-        let mut at = part.start;
-        for number in [first, last - 1] {
-            let whole = at.next_multiple_of(element)..part.end / element * element;
-            if number != first && whole.start < whole.end {
-                let (here, after) = rest.split_at_mut((whole.end - at) as usize);
-                fill(at / element..whole.end / element, here)?;
-                (at, rest) = (whole.end, after);
-            }
-            if at >= part.end || (number == first && at.is_multiple_of(element) && whole.start < whole.end) {
-                continue;
-            }
-            fill(number..number + 1, &mut one)?;
-            let skip = (at - number * element) as usize;
-            let length = (self.element - skip).min(rest.len());
-            let (here, after) = rest.split_at_mut(length);
-            here.copy_from_slice(&one[skip..skip + length]);
-            (at, rest) = (at + length as u64, after);
-        }
-        Ok(())
+        })
     }
 }
 
