@@ -367,7 +367,7 @@ impl Parquet {
         }
         // Readers take metadata of the whole file from Arrow's schema, if there is one.
         let about = Map::from_iter([(KEY.into(), self.about.clone().into())]);
-        let arrow = arrow::schema(self.columns.iter().map(|laid| laid.column.arrow()), &about);
+        let arrow = arrow::schema(self.columns.iter().map(|laid| &laid.column), &about);
         compact::footer_back(&mut out, &[(KEY, &self.described), (arrow::KEY, &arrow)], self.columns.len());
         write(&out);
     }

@@ -8,8 +8,11 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, TableFinishedWIPOffset, VOffsetT, Vector, WIPOffset};
 use serde_json::{Map, Value};
 
-/// The name of the elements of a list, which Parquet and Arrow share.
-pub(super) const ELEMENT: &str = "element";
+use super::{
+    column::{Column, ELEMENT},
+    compact::{Logical, Type},
+    element::ValueType,
+};
 
 /// The footer's key.
 pub(super) const KEY: &str = "ARROW:schema";
@@ -26,50 +29,10 @@ const SCHEMA: u8 = 1;
 type Table = WIPOffset<TableFinishedWIPOffset>;
 type Tables<'a> = WIPOffset<Vector<'a, ForwardsUOffset<TableFinishedWIPOffset>>>;
 
-/// The type of a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ArrowType {
-    Int {
-        bits: i32,
-        is_signed: bool,
-    },
-    Single,
-    Double,
-    Bool,
-    Text,
-    Bytes,
-    BytesOf(i32),
-    /// Time since 1970 without a zone. The number is that of units in a second: 1000, 10^6 or 10^9.
-    Time(u32),
-    /// The same, UTC.
-    Utc(u32),
-}
-
-/// How many values the lists of a column have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ArrowLists {
-    Of(u64),
-    /// Each list has its own number of values, which may be missing.
-    Varying {
-        has_missing: bool,
-    },
-}
-
-/// A column.
-#[derive(Debug)]
-pub(super) struct Field<'a> {
-    pub(super) name: &'a str,
-    pub(super) is_nullable: bool,
-    pub(super) value: ArrowType,
-    /// For lists, the number of values of each.
-    pub(super) lists: Option<ArrowLists>,
-    pub(super) about: &'a Map<String, Value>,
-}
-
 /// Returns the value of [`KEY`] for a table of these columns. `about` describes the table as a whole.
-pub(super) fn schema<'a>(fields: impl Iterator<Item = Field<'a>>, about: &Map<String, Value>) -> String {
+pub(super) fn schema<'a>(columns: impl Iterator<Item = &'a Column>, about: &Map<String, Value>) -> String {
     let mut out = FlatBufferBuilder::new();
-    let fields: Vec<_> = fields.map(|field| field.write(&mut out)).collect();
+    let fields: Vec<_> = columns.map(|column| column_field(&mut out, column)).collect();
     let fields = tables(&mut out, &fields);
     let metadata = pairs(&mut out, about);
     let metadata = tables(&mut out, &metadata);
@@ -102,27 +65,24 @@ fn tables<'a>(out: &mut FlatBufferBuilder<'a>, tables: &[Table]) -> Tables<'a> {
     out.create_vector(tables)
 }
 
-impl Field<'_> {
-    fn write(&self, out: &mut FlatBufferBuilder<'_>) -> Table {
-        let metadata = pairs(out, self.about);
-        let inner = self.value.write(out);
-        let Some(lists) = self.lists else {
-            return field(out, self.name, self.is_nullable, inner, &[], &metadata);
-        };
-        let has_missing = lists == ArrowLists::Varying { has_missing: true };
-        let element = field(out, ELEMENT, has_missing, inner, &[], &[]);
-        let start = out.start_table();
-        let kind = match lists {
-            // Lists are short (limits::TABLE_LIST).
-            ArrowLists::Of(slots) => {
-                out.push_slot_always(slot(0), slots as i32);
-                16
-            }
-            ArrowLists::Varying { .. } => 12,
-        };
-        let list = (kind, out.end_table(start));
-        field(out, self.name, self.is_nullable, list, &[element], &metadata)
+fn column_field(out: &mut FlatBufferBuilder<'_>, column: &Column) -> Table {
+    let metadata = pairs(out, &column.about);
+    let inner = write_type(out, &column.value_type());
+    if !column.is_list() {
+        return field(out, &column.name, column.is_nullable(), inner, &[], &metadata);
     }
+    let element = field(out, ELEMENT, column.has_missing_elements(), inner, &[], &[]);
+    let start = out.start_table();
+    let kind = match column.slots() {
+        // Lists are short (limits::TABLE_LIST).
+        Some(slots) => {
+            out.push_slot_always(slot(0), slots as i32);
+            16
+        }
+        None => 12,
+    };
+    let list = (kind, out.end_table(start));
+    field(out, &column.name, column.is_nullable(), list, &[element], &metadata)
 }
 
 fn field(
@@ -165,45 +125,39 @@ fn pair(out: &mut FlatBufferBuilder<'_>, key: &str, value: &Value) -> Table {
     out.end_table(start)
 }
 
-impl ArrowType {
-    /// Writes the type. Returns its number and its table.
-    fn write(self, out: &mut FlatBufferBuilder<'_>) -> (u8, Table) {
-        let zone = matches!(self, Self::Utc(_)).then(|| out.create_string("UTC"));
-        let start = out.start_table();
-        let kind = match self {
-            Self::Int { bits, is_signed } => {
-                out.push_slot_always(slot(0), bits);
-                out.push_slot(slot(1), is_signed, false);
-                2
+/// Writes the type of a column's values. Returns its number and its table.
+fn write_type(out: &mut FlatBufferBuilder<'_>, value: &ValueType) -> (u8, Table) {
+    let zone = matches!(value.logical, Some(Logical::Time { is_utc: true, .. })).then(|| out.create_string("UTC"));
+    let start = out.start_table();
+    let kind = match (value.physical, value.logical) {
+        // The numbers of the units are the same in Parquet.
+        (_, Some(Logical::Time { unit, .. })) => {
+            out.push_slot_always(slot(0), i16::from(unit));
+            if let Some(zone) = zone {
+                out.push_slot_always(slot(1), zone);
             }
-            Self::Single => {
-                out.push_slot_always(slot(0), 1i16);
-                3
-            }
-            Self::Double => {
-                out.push_slot_always(slot(0), 2i16);
-                3
-            }
-            Self::Bytes => 4,
-            Self::Text => 5,
-            Self::Bool => 6,
-            Self::Time(units) | Self::Utc(units) => {
-                let unit: i16 = match units {
-                    1000 => 1,
-                    1_000_000 => 2,
-                    _ => 3,
-                };
-                out.push_slot_always(slot(0), unit);
-                if let Some(zone) = zone {
-                    out.push_slot_always(slot(1), zone);
-                }
-                10
-            }
-            Self::BytesOf(width) => {
-                out.push_slot_always(slot(0), width);
-                15
-            }
-        };
-        (kind, out.end_table(start))
-    }
+            10
+        }
+        (Type::Int32 | Type::Int64, logical) => {
+            let (bits, is_signed) = match logical {
+                Some(Logical::Integer { bits, is_signed }) => (bits.into(), is_signed),
+                _ => (if value.physical == Type::Int32 { 32 } else { 64 }, true),
+            };
+            out.push_slot_always::<i32>(slot(0), bits);
+            out.push_slot(slot(1), is_signed, false);
+            2
+        }
+        (Type::Float | Type::Double, _) => {
+            out.push_slot_always(slot(0), if value.physical == Type::Float { 1i16 } else { 2 });
+            3
+        }
+        (Type::Bytes, Some(_)) => 5,
+        (Type::Bytes, None) => 4,
+        (Type::Boolean, _) => 6,
+        (Type::FixedBytes, _) => {
+            out.push_slot_always(slot(0), value.length.unwrap_or_default());
+            15
+        }
+    };
+    (kind, out.end_table(start))
 }

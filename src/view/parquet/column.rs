@@ -5,7 +5,6 @@ use std::{fmt, ops::Range, sync::Arc};
 use serde_json::{Map, Value};
 
 use super::{
-    arrow::{ArrowLists, ArrowType, ELEMENT, Field},
     compact::{Encoding, Logical, Repetition, SchemaElement, chunk_front, dictionary_header},
     element::{Element, TOGETHER, ValueType, packed},
     levels::{self, Lists},
@@ -252,22 +251,17 @@ impl Column {
     pub(super) fn page_size(&self, rows: u64, text: u64, missing: u64) -> u64 {
         match &self.values {
             Values::Fixed(fixed) => fixed.levels(rows).map_or(0, |levels| levels.size()) + fixed.values_size(rows),
-            Values::Nullable(fixed, _) => levels::optional_size(rows) + fixed.values_size(rows),
-            Values::Lists(fixed, _) => {
-                let entries = fixed.entries(rows, missing);
-                levels::optional_size(entries)
-                    .saturating_add(levels::two_bits_size(entries))
-                    .saturating_add(fixed.values_size(rows - missing))
-            }
+            Values::Nullable(fixed, _) => levels::packed_size(rows, 1) + fixed.values_size(rows),
+            Values::Lists(fixed, _) => fixed.lists_size(rows, missing),
             Values::Strings { is_nullable, .. } => {
-                let levels = if *is_nullable { levels::optional_size(rows) } else { 0 };
+                let levels = if *is_nullable { levels::packed_size(rows, 1) } else { 0 };
                 levels.saturating_add(4 * rows).saturating_add(text)
             }
             Values::Varying(varying) => varying.levels_size(missing).saturating_add(text),
             Values::Keys(keys) => {
                 let indices =
                     levels::indices_head(rows, keys.width()).len() as u64 + 8 * rows.div_ceil(8) * keys.width();
-                levels::optional_size(rows) + indices
+                levels::packed_size(rows, 1) + indices
             }
         }
     }
@@ -302,7 +296,7 @@ impl Column {
         Some(bounds.map(|bound| bound.to_le_bytes()[..width].to_vec()))
     }
 
-    fn value_type(&self) -> ValueType {
+    pub(super) fn value_type(&self) -> ValueType {
         match &self.values {
             Values::Fixed(fixed) | Values::Nullable(fixed, _) | Values::Lists(fixed, _) => fixed.element.value_type(),
             Values::Strings { is_text, .. } => ValueType::of_bytes(*is_text),
@@ -328,16 +322,12 @@ impl Column {
             name = ELEMENT;
         }
         let ValueType { physical, length, logical } = self.value_type();
-        // Elements of lists are never missing, except texts.
-        let is_nullable = match &self.values {
-            Values::Varying(varying) => varying.has_missing(),
-            _ => self.is_nullable() && !self.is_list(),
-        };
+        let is_nullable = if self.is_list() { self.has_missing_elements() } else { self.is_nullable() };
         let repetition = Some(if is_nullable { Repetition::Optional } else { Repetition::Required });
         schema.push(SchemaElement { name, repetition, children: None, physical: Some(physical), length, logical });
     }
 
-    fn is_list(&self) -> bool {
+    pub(super) fn is_list(&self) -> bool {
         matches!(self.values, Values::Fixed(Fixed { slots: Some(_), .. }) | Values::Lists(..) | Values::Varying(_))
     }
 
@@ -356,23 +346,17 @@ impl Column {
         }
     }
 
-    /// Returns the column in Arrow's form.
-    pub(super) fn arrow(&self) -> Field<'_> {
-        let (value, lists) = match &self.values {
-            Values::Fixed(fixed) | Values::Nullable(fixed, _) | Values::Lists(fixed, _) => {
-                (fixed.element.arrow_type(), fixed.slots.map(ArrowLists::Of))
-            }
-            Values::Strings { is_text: false, .. } => (ArrowType::Bytes, None),
-            Values::Strings { .. } | Values::Keys(_) => (ArrowType::Text, None),
-            Values::Varying(varying) => {
-                let value = match &varying.elements {
-                    Elements::Fixed(element, _) => element.arrow_type(),
-                    Elements::Texts(_) => ArrowType::Text,
-                };
-                (value, Some(ArrowLists::Varying { has_missing: varying.has_missing() }))
-            }
-        };
-        Field { name: &self.name, is_nullable: self.is_nullable(), value, lists, about: &self.about }
+    /// Returns the number of elements of each list, if all lists have as many.
+    pub(super) fn slots(&self) -> Option<u64> {
+        match &self.values {
+            Values::Fixed(fixed) | Values::Lists(fixed, _) => fixed.slots,
+            _ => None,
+        }
+    }
+
+    /// Returns whether elements of lists may be missing: only texts.
+    pub(super) fn has_missing_elements(&self) -> bool {
+        matches!(&self.values, Values::Varying(varying) if varying.has_missing())
     }
 
     /// Returns the part of the footer that is the same for each of its chunks.
@@ -385,6 +369,9 @@ impl Column {
         chunk_front(self.value_type().physical, &encodings, &path)
     }
 }
+
+/// The name of the elements of a list, which Parquet and Arrow share.
+pub(super) const ELEMENT: &str = "element";
 
 /// The name of the repeated part of a list, as the format requires.
 const LIST: &str = "list";
@@ -500,10 +487,7 @@ impl Fixed {
 /// Makes a whole page in `out`, which is zeros.
 pub(super) fn fill_page(values: &Values, reader: &ReadContext, rows: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
     match values {
-        Values::Fixed(fixed) => {
-            let part = 0..out.len() as u64;
-            fixed.fill(reader, rows, part, out)
-        }
+        Values::Fixed(fixed) => fixed.fill(reader, rows, 0..out.len() as u64, out),
         Values::Nullable(fixed, missing) => fixed.fill_nullable(reader, rows, missing, out),
         Values::Lists(fixed, missed) => fixed.fill_lists(reader, rows, &**missed, out),
         Values::Strings { strings, is_nullable, .. } => fill_strings(&**strings, reader, rows, *is_nullable, out),
@@ -521,12 +505,10 @@ impl Fixed {
         out: &mut [u8],
     ) -> Result<(), Fault> {
         let count = rows.end - rows.start;
-        let bits = levels::write_optional(count, out);
-        let (levels, values) = out.split_at_mut(levels::optional_size(count) as usize);
-        let levels = &mut levels[bits..];
-        let (element, stored_width, width) =
-            (self.element, self.element.stored_width() as usize, self.element.width() as usize);
-        let (mut filled, mut row) = (0usize, 0usize);
+        let (levels, values) = levels::split_packed(count, 1, 0, out);
+        let (element, stored_width) = (self.element, self.element.stored_width() as usize);
+        let mut present = Present { element, values, count: 0 };
+        let mut row = 0usize;
         for start in rows.clone().step_by(TOGETHER as usize) {
             let end = rows.end.min(start + TOGETHER);
             let mut records = vec![0; ((end - start) * self.stride) as usize];
@@ -545,12 +527,7 @@ impl Fixed {
                 };
                 if !is_missing {
                     levels[row / 8] |= 1 << (row % 8);
-                    if element.is_bit() {
-                        values[filled / 8] |= u8::from(stored.first() != Some(&0)) << (filled % 8);
-                    } else {
-                        element.convert(stored, &mut values[filled * width..(filled + 1) * width]);
-                    }
-                    filled += 1;
+                    present.push(stored);
                 }
                 row += 1;
             }
@@ -565,6 +542,13 @@ impl Fixed {
         rows.saturating_sub(missing).saturating_mul(self.slots.unwrap_or(1)).saturating_add(missing)
     }
 
+    /// Returns the bytes of the page of `rows` lists, `missing` of which are missing.
+    fn lists_size(&self, rows: u64, missing: u64) -> u64 {
+        let entries = self.entries(rows, missing);
+        let levels = levels::packed_size(entries, 1).saturating_add(levels::packed_size(entries, 2));
+        levels.saturating_add(self.values_size(rows - missing))
+    }
+
     fn fill_lists(
         &self,
         reader: &ReadContext,
@@ -577,18 +561,14 @@ impl Fixed {
         missed.view().fill_at(reader, rows.start, &mut marks)?;
         let missing = marks.iter().filter(|mark| **mark != 0).count() as u64;
         let entries = self.entries(count, missing);
-        let (front, definitions) = (levels::optional_size(entries), levels::two_bits_size(entries));
-        if front + definitions + self.values_size(count - missing) > out.len() as u64 {
+        if self.lists_size(count, missing) > out.len() as u64 {
             return Err(unsound(rows.start));
         }
-        let bits = levels::write_optional(entries, out);
-        let (repetitions, rest) = out.split_at_mut(front as usize);
-        let repetitions = &mut repetitions[bits..];
-        let twos = levels::write_two_bits(entries, rest);
-        let (levels, values) = rest.split_at_mut(definitions as usize);
-        let levels = &mut levels[twos..];
-        let (stored, width) = (self.element.stored_width() as usize, self.element.width() as usize);
-        let (mut entry, mut filled) = (0usize, 0usize);
+        let (repetitions, rest) = levels::split_packed(entries, 1, 0, out);
+        let (levels, values) = levels::split_packed(entries, 2, 0, rest);
+        let stored = self.element.stored_width() as usize;
+        let mut present = Present { element: self.element, values, count: 0 };
+        let mut entry = 0usize;
         let mut record = vec![0; self.stride as usize];
         for (row, mark) in rows.zip(marks) {
             if mark != 0 {
@@ -599,16 +579,30 @@ impl Fixed {
             for slot in 0..slots as usize {
                 repetitions[entry / 8] |= u8::from(slot > 0) << (entry % 8);
                 levels[entry / 4] |= 2 << (2 * (entry % 4));
-                let element = record.get(slot * stored..(slot + 1) * stored).unwrap_or_default();
-                if self.element.is_bit() {
-                    values[filled / 8] |= u8::from(element.first() != Some(&0)) << (filled % 8);
-                } else {
-                    self.element.convert(element, &mut values[filled * width..(filled + 1) * width]);
-                }
-                (entry, filled) = (entry + 1, filled + 1);
+                present.push(record.get(slot * stored..(slot + 1) * stored).unwrap_or_default());
+                entry += 1;
             }
         }
         Ok(())
+    }
+}
+
+/// Values that are not missing, one after the other.
+struct Present<'a> {
+    element: Element,
+    values: &'a mut [u8],
+    count: usize,
+}
+
+impl Present<'_> {
+    fn push(&mut self, stored: &[u8]) {
+        let (at, width) = (self.count, self.element.width() as usize);
+        if self.element.is_bit() {
+            self.values[at / 8] |= u8::from(stored.first() != Some(&0)) << (at % 8);
+        } else {
+            self.element.convert(stored, &mut self.values[at * width..(at + 1) * width]);
+        }
+        self.count += 1;
     }
 }
 
@@ -624,9 +618,8 @@ impl Keys {
 
     fn fill(&self, reader: &ReadContext, rows: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let (count, width, stored) = (rows.end - rows.start, self.width() as usize, self.dtype.size());
-        let bits = levels::write_optional(count, out);
-        let (levels, indices) = out.split_at_mut(levels::optional_size(count) as usize);
-        let (levels, head) = (&mut levels[bits..], levels::indices_head(count, width as u64));
+        let (levels, indices) = levels::split_packed(count, 1, 0, out);
+        let head = levels::indices_head(count, width as u64);
         let (front, indices) = indices.split_at_mut(head.len());
         front.copy_from_slice(&head);
         let (mut filled, mut row) = (0usize, 0usize);

@@ -1,9 +1,6 @@
 //! Converts stored elements to Parquet values: their types, and their PLAIN bytes.
 
-use super::{
-    arrow::ArrowType,
-    compact::{Logical, Type},
-};
+use super::compact::{Logical, Type};
 use crate::format::{DType, DateUnit, TimeUnit};
 
 /// Number of stored elements that are converted together.
@@ -156,31 +153,6 @@ impl Element {
                 _ => time(false, 3),
             },
             Self::Bytes16 | Self::Of(_) => ValueType { length: Some(self.width() as i32), ..of(Type::FixedBytes) },
-        }
-    }
-
-    /// Returns Arrow's type for it.
-    pub(super) fn arrow_type(self) -> ArrowType {
-        match self {
-            Self::Of(DType::F64) => ArrowType::Double,
-            Self::Of(DType::F32 | DType::F16 | DType::Bf16) => ArrowType::Single,
-            Self::Of(DType::Bool) => ArrowType::Bool,
-            Self::Of(dtype @ (DType::I8 | DType::I16 | DType::I32 | DType::I64)) => {
-                ArrowType::Int { bits: 8 * dtype.size() as i32, is_signed: true }
-            }
-            Self::Of(dtype @ (DType::U8 | DType::U16 | DType::U32 | DType::U64)) => {
-                ArrowType::Int { bits: 8 * dtype.size() as i32, is_signed: false }
-            }
-            Self::Ticks => ArrowType::Time(1_000_000),
-            Self::Zoned => ArrowType::Utc(1_000_000),
-            Self::Nanos => ArrowType::Utc(1_000_000_000),
-            Self::Prefixed16 => ArrowType::Bytes,
-            Self::Of(DType::Date(unit)) => ArrowType::Time(match unit.base {
-                TimeUnit::Milli => 1000,
-                TimeUnit::Micro => 1_000_000,
-                _ => 1_000_000_000,
-            }),
-            Self::Bytes16 | Self::Of(_) => ArrowType::BytesOf(self.width() as i32),
         }
     }
 

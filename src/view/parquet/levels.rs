@@ -96,32 +96,20 @@ impl Lists {
     }
 }
 
-/// Returns the bytes of the levels that mark which of `rows` values are present, with one bit for each.
-pub(super) fn optional_size(rows: u64) -> u64 {
-    4 + packed_head(rows.div_ceil(8)).len() as u64 + rows.div_ceil(8)
+/// Returns the bytes of `count` levels of `bits` bits each.
+pub(super) fn packed_size(count: u64, bits: u64) -> u64 {
+    4 + packed_head(count.div_ceil(8)).len() as u64 + bits * count.div_ceil(8)
 }
 
-/// Writes these levels, with no value present yet, to the front of a page. Returns where their bits begin.
-pub(super) fn write_optional(rows: u64, page: &mut [u8]) -> usize {
-    let head = packed_head(rows.div_ceil(8));
-    let bits = 4 + head.len();
-    page[..4].copy_from_slice(&(head.len() as u32 + rows.div_ceil(8) as u32).to_le_bytes());
-    page[4..bits].copy_from_slice(&head);
-    bits
-}
-
-/// Returns the bytes of `count` levels of two bits each.
-pub(super) fn two_bits_size(count: u64) -> u64 {
-    4 + packed_head(count.div_ceil(8)).len() as u64 + 2 * count.div_ceil(8)
-}
-
-/// Writes these levels, all 0, to the front of `out`. Returns where their bits begin.
-pub(super) fn write_two_bits(count: u64, out: &mut [u8]) -> usize {
+/// Writes these levels, all 0, and `more` zeros behind them to the front of `out`. Returns their bits, and what follows
+/// them.
+pub(super) fn split_packed(count: u64, bits: u64, more: u64, out: &mut [u8]) -> (&mut [u8], &mut [u8]) {
     let head = packed_head(count.div_ceil(8));
-    let bits = 4 + head.len();
-    out[..4].copy_from_slice(&((two_bits_size(count) - 4) as u32).to_le_bytes());
-    out[4..bits].copy_from_slice(&head);
-    bits
+    let size = packed_size(count, bits) + more;
+    let (levels, rest) = out.split_at_mut(size as usize);
+    levels[..4].copy_from_slice(&(size as u32 - 4).to_le_bytes());
+    levels[4..4 + head.len()].copy_from_slice(&head);
+    (&mut levels[4 + head.len()..], rest)
 }
 
 /// Returns the head of the indices of a dictionary: their width in bits, and one run of all.

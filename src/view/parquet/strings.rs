@@ -1,10 +1,9 @@
 //! Columns of texts: where texts come from, and the page of some of them.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{fmt, ops::Range};
 
 use super::{element::TOGETHER, levels};
 use crate::{
-    cache::BlockError,
     format::{DType, Fields},
     view::{Fault, ReadContext, View},
 };
@@ -40,14 +39,10 @@ pub(super) fn fill_strings(
     out: &mut [u8],
 ) -> Result<(), Fault> {
     let count = rows.end - rows.start;
-    let (levels, bits) = match is_nullable {
-        true => (levels::optional_size(count) as usize, levels::write_optional(count, out)),
-        false => (0, 0),
-    };
-    let (levels, values) = out.split_at_mut(levels);
+    let (levels, values) = if is_nullable { levels::split_packed(count, 1, 0, out) } else { out.split_at_mut(0) };
     let lengths = texts_into(strings, reader, rows, is_nullable, values)?;
     for (row, _) in lengths.iter().enumerate().filter(|(_, length)| is_nullable && **length != ABSENT) {
-        levels[bits + row / 8] |= 1 << (row % 8);
+        levels[row / 8] |= 1 << (row % 8);
     }
     Ok(())
 }
@@ -104,13 +99,8 @@ pub struct Ragged {
 }
 
 impl Ragged {
-    /// Reads some offsets.
     fn offsets(&self, reader: &ReadContext, first: u64, count: u64) -> Result<Vec<u64>, Fault> {
-        let width = self.dtype.size();
-        let mut bytes = vec![0; (count * width) as usize];
-        self.offsets.fill_at(reader, first * width, &mut bytes)?;
-        let number = |bytes: &[u8]| if width == 4 { bytes.u32(0).map(u64::from) } else { bytes.u64(0) };
-        Ok(bytes.chunks_exact(width as usize).map(|bytes| number(bytes).unwrap_or(0)).collect())
+        offsets(&self.offsets, self.dtype, reader, first, count)
     }
 
     fn offset(&self, reader: &ReadContext, row: u64) -> Result<u64, Fault> {
@@ -118,9 +108,23 @@ impl Ragged {
     }
 }
 
+/// Reads some offsets of the type i64, u32 or u64.
+pub(super) fn offsets(
+    view: &View,
+    dtype: DType,
+    reader: &ReadContext,
+    first: u64,
+    count: u64,
+) -> Result<Vec<u64>, Fault> {
+    let width = dtype.size();
+    let mut bytes = vec![0; (count * width) as usize];
+    view.fill_at(reader, first * width, &mut bytes)?;
+    let number = |bytes: &[u8]| if width == 4 { bytes.u32(0).map(u64::from) } else { bytes.u64(0) };
+    Ok(bytes.chunks_exact(width as usize).map(|bytes| number(bytes).unwrap_or(0)).collect())
+}
+
 pub(super) fn unsound(row: u64) -> Fault {
-    let reason = format!("the offsets of its texts are not sound at row {row}");
-    Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason)) }
+    Fault::refused(format!("the offsets of its texts are not sound at row {row}"))
 }
 
 impl Strings for Ragged {

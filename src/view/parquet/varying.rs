@@ -5,11 +5,10 @@ use std::{ops::Range, sync::Arc};
 use super::{
     element::{Element, TOGETHER, packed},
     levels,
-    strings::{ABSENT, Strings, texts_into},
+    strings::{ABSENT, Strings, offsets, texts_into},
 };
 use crate::{
-    cache::BlockError,
-    format::{DType, Fields},
+    format::DType,
     source::SourceError,
     view::{Fault, ReadContext, View},
     wanted,
@@ -50,21 +49,16 @@ impl Starts {
         rows: Range<u64>,
         each: &mut dyn FnMut(u64) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let (view, width) = match self {
+        let (view, dtype) = match self {
             Self::Every(count) => {
                 return (rows.start..=rows.end).try_for_each(|row| each(row.saturating_mul(*count)));
             }
-            Self::At(view, dtype) => (view, dtype.size()),
+            Self::At(view, dtype) => (view, *dtype),
         };
         for first in (rows.start..=rows.end).step_by(TOGETHER as usize) {
             wanted::check().map_err(SourceError::from)?;
             let count = TOGETHER.min(rows.end + 1 - first);
-            let mut bytes = vec![0; (count * width) as usize];
-            view.fill_at(reader, first * width, &mut bytes)?;
-            for start in bytes.chunks_exact(width as usize) {
-                let start = if width == 4 { start.u32(0).map(u64::from) } else { start.u64(0) };
-                each(start.unwrap_or(0))?;
-            }
+            offsets(view, dtype, reader, first, count)?.into_iter().try_for_each(&mut *each)?;
         }
         Ok(())
     }
@@ -139,16 +133,12 @@ impl Varying {
 
     /// Returns the bytes of the levels.
     pub(super) fn levels_size(&self, entries: u64) -> u64 {
-        levels::optional_size(entries).saturating_add(self.definitions_size(entries))
+        levels::packed_size(entries, 1).saturating_add(levels::packed_size(entries, self.bits()))
     }
 
-    fn definitions_size(&self, entries: u64) -> u64 {
-        if self.has_two_bits() { levels::two_bits_size(entries) } else { levels::optional_size(entries) }
-    }
-
-    /// Returns whether there are more than two levels: of missing lists, empty ones, and elements that may be missing.
-    fn has_two_bits(&self) -> bool {
-        self.has_missing() || self.missing.is_some()
+    /// Returns the bits of a level: two if there are levels of missing lists, empty ones, or missing elements.
+    fn bits(&self) -> u64 {
+        if self.has_missing() || self.missing.is_some() { 2 } else { 1 }
     }
 
     /// Returns the level of each of some rows without elements.
@@ -166,20 +156,12 @@ impl Varying {
         let values = self.values_size(reader, &rows)?;
         let needed = self.levels_size(entries).saturating_add(values);
         let Some(surplus) = (out.len() as u64).checked_sub(needed) else { return Err(unsound(rows.start)) };
-        let bits = levels::write_optional(entries, out);
-        let (repetitions, rest) = out.split_at_mut(levels::optional_size(entries) as usize);
-        let repetitions = &mut repetitions[bits..];
-        let size = self.definitions_size(entries);
         // A page that is longer than it has to be gets the zeros behind its levels: polars takes the rest as whole
         // elements. Behind texts no reader looks.
         let surplus = if self.has_missing() { 0 } else { surplus };
-        let (definitions, values) = rest.split_at_mut((size + surplus) as usize);
-        let (width, bits) = match self.has_two_bits() {
-            true => (2, levels::write_two_bits(entries, definitions)),
-            false => (1, levels::write_optional(entries, definitions)),
-        };
-        definitions[..4].copy_from_slice(&((size + surplus - 4) as u32).to_le_bytes());
-        let definitions = &mut definitions[bits..];
+        let (repetitions, rest) = levels::split_packed(entries, 1, 0, out);
+        let (definitions, values) = levels::split_packed(entries, self.bits(), surplus, rest);
+        let width = self.bits() as usize;
         // The level of a missing element.
         let absent = 1 + u8::from(self.missing.is_some());
         let mut lengths = Vec::new();
@@ -254,6 +236,5 @@ fn fill_fixed(
 }
 
 fn unsound(row: u64) -> Fault {
-    let reason = format!("the offsets of its lists are not sound at row {row}");
-    Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason)) }
+    Fault::refused(format!("the offsets of its lists are not sound at row {row}"))
 }
