@@ -61,7 +61,7 @@ pub(crate) use memory::{no_memory, refused};
 pub use overview::Overview;
 pub use siblings::{Beside, NotThere, OpenPart, Reach, Siblings};
 use table::{Content, Entry, FrameNames, Table};
-pub(crate) use table_file::{FileColumn, FileRow, FileValue, TableFile};
+pub(crate) use table_file::{FileColumn, TableFile};
 
 /// A node of a container. The same container gives the same numbers each time; 0 is the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -316,19 +316,21 @@ pub trait Container: Any + Send + Sync {
 /// A row of a column.
 #[derive(Debug)]
 pub struct Cells {
-    /// Number of its elements; `None` in a column with one element per row.
+    /// Number of its elements; `None` in a column with one element per row, and if there is no list.
     pub count: Option<u64>,
-    /// The first of its elements.
-    pub elements: Elements,
+    /// The first of its elements; `None` for those that are missing.
+    pub elements: Vec<Option<Cell>>,
 }
 
-/// Elements of a row.
+/// An element of a row.
 #[derive(Debug)]
-pub enum Elements {
-    /// Values of one size, little-endian.
-    Numbers(crate::format::DType, Vec<u8>),
-    /// Texts; `None` for those that are missing.
-    Texts(Vec<Option<Text>>),
+pub enum Cell {
+    /// A value of one size, little-endian.
+    Number(crate::format::DType, Vec<u8>),
+    /// A text.
+    Text(Text),
+    /// Other bytes, which may be a text.
+    Bytes(Text),
 }
 
 /// The front of a text.

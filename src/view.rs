@@ -245,8 +245,7 @@ struct TooLong;
 
 impl Rendered for TooLong {
     fn fill(&self, _: &ReadContext, _: Range<u64>, _: &mut [u8]) -> Result<(), Fault> {
-        let error = BlockError::Refused("the file would have more than 2^63 bytes".into());
-        Err(Fault { block: None, offset: 0, error: Arc::new(error) })
+        Err(Fault::refused("the file would have more than 2^63 bytes"))
     }
 }
 
@@ -311,10 +310,7 @@ impl View {
     /// As [`Blocks::block`].
     pub fn located(mut self, reader: &ReadContext) -> Result<Self, Fault> {
         for extent in &mut self.extents {
-            let located = extent.data.located(reader)?;
-            if let Cow::Owned(data) = located {
-                extent.data = data;
-            }
+            extent.data = extent.data.located(reader)?.into_owned();
         }
         Ok(self)
     }
@@ -361,16 +357,7 @@ impl View {
     /// # Errors
     /// As [`Self::read_at`].
     pub fn fill_at(&self, reader: &ReadContext, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
-        let mut rest = &mut *out;
-        for (extent, part) in self.touched(offset, rest.len() as u64) {
-            let (here, after) = rest.split_at_mut((part.end - part.start) as usize);
-            reader.fill(&extent.data, part, here)?;
-            if extent.as_bool {
-                here.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
-            }
-            rest = after;
-        }
-        Ok(())
+        self.fill_by(offset, out, |data, part, here| reader.fill(data, part, here))
     }
 
     /// Does the same as [`Self::fill_at`] for readers that keep what they read. A block that lies completely in the
@@ -379,20 +366,29 @@ impl View {
     /// # Errors
     /// As [`Self::read_at`].
     pub fn fill_kept(&self, reader: &ReadContext, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
-        let mut rest = &mut *out;
-        for (extent, part) in self.touched(offset, rest.len() as u64) {
-            let (here, after) = rest.split_at_mut((part.end - part.start) as usize);
-            match &*extent.data.located(reader)? {
-                Data::Block(block, range) if *range == (0..block.block.size) && part == *range => {
-                    reader.read_whole(block, here)?;
-                }
-                Data::Rendered(rendered) => rendered.fill_kept(reader, part, here)?,
-                data => reader.fill(data, part, here)?,
+        self.fill_by(offset, out, |data, part, here| match &*data.located(reader)? {
+            Data::Block(block, range) if *range == (0..block.block.size) && part == *range => {
+                reader.read_whole(block, here)
             }
+            Data::Rendered(rendered) => rendered.fill_kept(reader, part, here),
+            data => reader.fill(data, part, here),
+        })
+    }
+
+    /// Fills `out` with the bytes from `offset` on. `fill` writes a part of an extent.
+    fn fill_by(
+        &self,
+        offset: u64,
+        mut out: &mut [u8],
+        fill: impl Fn(&Data, Range<u64>, &mut [u8]) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        for (extent, part) in self.touched(offset, out.len() as u64) {
+            let (here, after) = out.split_at_mut((part.end - part.start) as usize);
+            fill(&extent.data, part, here)?;
             if extent.as_bool {
                 here.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
             }
-            rest = after;
+            out = after;
         }
         Ok(())
     }
@@ -409,19 +405,17 @@ impl View {
         else {
             return Ok(None);
         };
-        let range = match &*extent.data.located(reader)? {
-            Data::Stored(range) => range.start + part.start..range.start + part.end,
+        match &*extent.data.located(reader)? {
+            Data::Stored(range) => Ok(reader.source.leased(range.start + part.start..range.start + part.end).ok()),
             Data::Block(block, range) if block.block.codec == Codec::None => {
-                let inner = range.start + part.start..range.start + part.end;
                 // The lease comes before the checksum is computed: from then on nothing changes.
-                let start = block.block.offset;
-                let leased = reader.source.leased(start + inner.start..start + inner.end);
+                let start = block.block.offset + range.start;
+                let leased = reader.source.leased(start + part.start..start + part.end);
                 reader.check(block, &(0..block.block.size))?;
-                return Ok(leased.ok());
+                Ok(leased.ok())
             }
-            _ => return Ok(None),
-        };
-        Ok(reader.source.leased(range).ok())
+            _ => Ok(None),
+        }
     }
 
     /// Announces that a range will be read soon, so that its stored bytes can be fetched meanwhile.

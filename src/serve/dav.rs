@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{body::Body, extract::State, response::IntoResponse};
 use futures_util::StreamExt;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 
 use super::{
     Refusal, Request, Response, Site,
@@ -21,8 +21,8 @@ use multistatus::Writer;
 /// Prefix of all its addresses.
 pub(super) const PREFIX: &str = "/dav";
 /// Methods that a client may use.
-const ALLOW: HeaderValue = HeaderValue::from_static("OPTIONS, GET, HEAD, PROPFIND");
-const XML: HeaderValue = HeaderValue::from_static("application/xml; charset=utf-8");
+const ALLOW: &str = "OPTIONS, GET, HEAD, PROPFIND";
+const XML: (HeaderName, &str) = (header::CONTENT_TYPE, "application/xml; charset=utf-8");
 
 /// Answers a request below `/dav`.
 pub(super) async fn answer(State(site): State<Arc<Site>>, request: Request) -> Response {
@@ -33,58 +33,27 @@ async fn answered(site: &Arc<Site>, request: Request) -> Result<Response, Refusa
     let (head, body) = request.into_parts();
     match head.method.as_str() {
         "GET" | "HEAD" => files::answered(site, PREFIX, head).await,
-        "OPTIONS" => Ok(options()),
+        // Without the second header, Windows tries another protocol first.
+        "OPTIONS" => {
+            let headers = [("dav", "1"), ("ms-author-via", "DAV"), ("allow", ALLOW), ("content-length", "0")];
+            Ok((headers, ()).into_response())
+        }
         "PROPFIND" => {
-            let Some(depth) = Depth::of(&head.headers)? else { return Ok(no_depth()) };
+            // Whether the entries of a folder are asked for as well.
+            let with_entries = match head.headers.get("depth").map(HeaderValue::as_bytes) {
+                Some(b"0") => false,
+                Some(b"1") => true,
+                Some(other) if !other.eq_ignore_ascii_case(b"infinity") => {
+                    return Err(Refusal::new(StatusCode::BAD_REQUEST, "Depth is 0 or 1"));
+                }
+                // Everything below, which is also the default (RFC 4918, 9.1).
+                _ => return Ok((StatusCode::FORBIDDEN, [XML], multistatus::FINITE_DEPTH).into_response()),
+            };
             let address = head.uri.path().strip_prefix(PREFIX).unwrap_or_default().to_owned();
-            properties(site, address, depth, read(body).await?).await
+            properties(site, address, with_entries, read(body).await?).await
         }
-        _ => {
-            let mut refused = Refusal::method().into_response();
-            refused.headers_mut().insert(header::ALLOW, ALLOW);
-            Ok(refused)
-        }
+        _ => Ok(([(header::ALLOW, ALLOW)], Refusal::method()).into_response()),
     }
-}
-
-fn options() -> Response {
-    let mut response = Response::new(Body::empty());
-    let headers = response.headers_mut();
-    headers.insert("dav", HeaderValue::from_static("1"));
-    // Without this, Windows tries another protocol first.
-    headers.insert("ms-author-via", HeaderValue::from_static("DAV"));
-    headers.insert(header::ALLOW, ALLOW);
-    headers.insert(header::CONTENT_LENGTH, 0.into());
-    response
-}
-
-/// How much of a folder a client asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Depth {
-    /// The folder itself.
-    Zero,
-    /// The folder and its entries.
-    One,
-}
-
-impl Depth {
-    /// Reads the `Depth` header. `None` is everything below, which is also the default (RFC 4918, 9.1).
-    fn of(headers: &HeaderMap) -> Result<Option<Self>, Refusal> {
-        match headers.get("depth").map_or(&b"infinity"[..], HeaderValue::as_bytes) {
-            b"0" => Ok(Some(Self::Zero)),
-            b"1" => Ok(Some(Self::One)),
-            other if other.eq_ignore_ascii_case(b"infinity") => Ok(None),
-            _ => Err(Refusal::new(StatusCode::BAD_REQUEST, "Depth is 0 or 1")),
-        }
-    }
-}
-
-/// Returns the refusal to list everything below a folder.
-fn no_depth() -> Response {
-    let mut response = Response::new(Body::from(multistatus::FINITE_DEPTH));
-    *response.status_mut() = StatusCode::FORBIDDEN;
-    response.headers_mut().insert(header::CONTENT_TYPE, XML);
-    response
 }
 
 /// Reads the body of a request, which is limited in bytes and time.
@@ -106,20 +75,22 @@ async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
 }
 
 /// Answers with the properties of the entry at an address.
-async fn properties(site: &Arc<Site>, address: String, depth: Depth, asked: Vec<u8>) -> Result<Response, Refusal> {
+async fn properties(
+    site: &Arc<Site>,
+    address: String,
+    with_entries: bool,
+    asked: Vec<u8>,
+) -> Result<Response, Refusal> {
     let begin = site.run(move |site| {
         let writer = Writer::new(propfind::parse(&asked)?);
         let entry = paths::find(&site.volume, &address)?;
         if !is_listed(false, &entry, false) {
             return Err(Refusal::not_found());
         }
-        Ok(Rest { writer, is_by_link: entry.is_by_link(), entry: Some(entry), entries: None, depth })
+        Ok(Rest { writer, is_by_link: entry.is_by_link(), entry: Some(entry), entries: None, with_entries })
     });
     let pieces = body::made(site, begin.await?, Rest::piece).await?;
-    let mut response = Response::new(pieces);
-    *response.status_mut() = StatusCode::MULTI_STATUS;
-    response.headers_mut().insert(header::CONTENT_TYPE, XML);
-    Ok(response)
+    Ok((StatusCode::MULTI_STATUS, [XML], pieces).into_response())
 }
 
 /// Returns whether clients see an entry of a folder. WebDAV has no links: what is behind those of containers stands in their
@@ -132,7 +103,7 @@ fn is_listed(folder_is_by_link: bool, entry: &Entry, was_link: bool) -> bool {
 /// An answer that is under way.
 struct Rest {
     writer: Writer,
-    depth: Depth,
+    with_entries: bool,
     /// The entry that was asked for, until it is written.
     entry: Option<Entry>,
     /// Whether its path goes through a link.
@@ -149,7 +120,7 @@ impl Rest {
         if let Some(entry) = self.entry.take() {
             xml.push_str(multistatus::BEGIN);
             self.writer.write(&mut xml, &entry)?;
-            self.entries = (self.depth == Depth::One && entry.is_folder()).then(|| entry.entries());
+            self.entries = (self.with_entries && entry.is_folder()).then(|| entry.entries());
         }
         for _ in 0..body::PIECE_ENTRIES {
             if xml.len() >= body::PIECE_BYTES {

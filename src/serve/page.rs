@@ -43,7 +43,7 @@ mod summary;
 mod table;
 mod viewer;
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -52,7 +52,7 @@ use axum::{
     response::IntoResponse,
     routing::any,
 };
-use http::{HeaderMap, HeaderValue, header, request::Parts};
+use http::{HeaderMap, header, request::Parts};
 use serde::Serialize;
 
 use super::{
@@ -73,7 +73,7 @@ const JSON: &str = "application/json";
 pub(super) async fn folder(site: &Arc<Site>, folder: &Entry, head: &Parts) -> Result<Response, Refusal> {
     let folder = folder.clone();
     let query = Query::parse(head.uri.query().unwrap_or_default());
-    page(site, move |site| viewer::folder(&site.volume, &folder, &query)).await
+    page(site, move |site| viewer::entry(&site.volume, &folder, &query)).await
 }
 
 /// Returns whether a client accepts HTML.
@@ -84,13 +84,10 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
 
 /// Answers with the page of an error.
 pub(super) fn refused(site: &Site, refusal: Refusal) -> Response {
-    let (_, html) = viewer::refusal(&site.volume, &refusal);
-    let mut response = refusal.into_response();
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(HTML));
-    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(assets::policy()));
-    response.headers_mut().remove(header::CONTENT_LENGTH);
-    *response.body_mut() = Body::from(html.into_bytes());
-    response
+    let (status, html) = viewer::refusal(&site.volume, &refusal);
+    let headers = [(header::CONTENT_TYPE, HTML), (header::CONTENT_SECURITY_POLICY, assets::policy())];
+    // The refusal has the other headers of its status.
+    (status, headers, refusal.into_response().map(|_| Body::from(html.into_bytes()))).into_response()
 }
 
 /// Returns the routes under `/-/`: assets of the pages, pages of files, and `/-/api/`.
@@ -110,12 +107,6 @@ fn address(file: &Entry) -> String {
     format!("/-/view/{}", paths::encode(file.path()))
 }
 
-/// Returns the path of the container that an entry lies in, or that it stands for, and the entry's path in it; `None`
-/// if it lies in none, or the container can't be opened.
-fn container_path(entry: &Entry) -> Option<(PathBuf, String)> {
-    entry.is_inside().then(|| entry.place())
-}
-
 /// Makes a page in a worker.
 async fn page<F>(site: &Arc<Site>, make: F) -> Result<Response, Refusal>
 where
@@ -126,29 +117,22 @@ where
         Ok((status, html.into_pieces()?))
     });
     let (status, pieces) = made.await?;
-    let mut response = answer(HTML, body::made(site, pieces, html::Pieces::next).await?);
-    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(assets::policy()));
-    *response.status_mut() = status;
-    Ok(response)
+    let body = body::made(site, pieces, html::Pieces::next).await?;
+    Ok((status, [(header::CONTENT_SECURITY_POLICY, assets::policy())], answer(HTML, body)).into_response())
 }
 
 fn answer(media_type: &'static str, bytes: impl Into<Body>) -> Response {
-    let mut response = Response::new(bytes.into());
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     // Entries and damage may have changed by the next request.
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    response
+    ([(header::CONTENT_TYPE, media_type), (header::CACHE_CONTROL, "no-cache")], bytes.into()).into_response()
 }
 
 async fn asset(Captured((version, name)): Captured<(String, String)>) -> Response {
     let Some(asset) = assets::find(&name) else { return Refusal::not_found().into_response() };
-    let mut response = answer(asset.media_type, asset.bytes);
-    if version == assets::version() {
-        let forever = HeaderValue::from_static("public, max-age=31536000, immutable");
-        response.headers_mut().insert(header::CACHE_CONTROL, forever);
+    let response = answer(asset.media_type, asset.bytes);
+    if version != assets::version() {
+        return response;
     }
-    response
+    ([(header::CACHE_CONTROL, "public, max-age=31536000, immutable")], response).into_response()
 }
 
 async fn file(State(site): State<Arc<Site>>, request: Request) -> Response {
@@ -156,8 +140,7 @@ async fn file(State(site): State<Arc<Site>>, request: Request) -> Response {
     let address = uri.path().strip_prefix("/view").unwrap_or_default().to_owned();
     let query = Query::parse(uri.query().unwrap_or_default());
     let made = page(&site, move |site| match paths::find(&site.volume, &address) {
-        Ok(entry) if entry.is_folder() => viewer::folder(&site.volume, &entry, &query),
-        Ok(entry) => viewer::file(&site.volume, &entry, &query),
+        Ok(entry) => viewer::entry(&site.volume, &entry, &query),
         Err(refusal) => viewer::refusal(&site.volume, &refusal),
     });
     made.await.unwrap_or_else(IntoResponse::into_response)
@@ -188,9 +171,7 @@ async fn api(
     let query = Query::parse(uri.query().unwrap_or_default());
     site.make(move |site| answered(site, &what, &address, &query)).await.unwrap_or_else(|refusal| {
         let body = serde_json::json!({"error": refusal.text}).to_string();
-        let mut response = answer(JSON, body.into_bytes());
-        *response.status_mut() = refusal.status;
-        response
+        (refusal.status, answer(JSON, body)).into_response()
     })
 }
 
@@ -219,8 +200,7 @@ fn answered(site: &Site, what: &str, address: &str, query: &Query) -> Result<Res
 
 fn rows(entry: &Entry, query: &Query) -> Result<table::Rows, Refusal> {
     let overview = entry.overview()?;
-    let inside = container_path(entry).map(|(_, inside)| inside).unwrap_or_default();
-    let table = table::Table::of(entry, overview.as_deref(), &inside)?;
+    let table = table::Table::of(entry, overview.as_deref(), &entry.inside())?;
     Ok(table.ok_or_else(Refusal::not_found)?.rows(query))
 }
 

@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{
-    Text,
+    Cell, Cells, Text,
     columns::{Columns, Page, Slot},
 };
 use crate::{
@@ -35,28 +35,6 @@ pub(crate) struct FileColumn {
     pub(crate) is_numeric: bool,
     /// Whether each row has any number of values.
     pub(crate) is_list: bool,
-}
-
-/// A row of a column.
-#[derive(Debug, Default)]
-pub(crate) struct FileRow {
-    /// Whether there is no value, or no list.
-    pub(crate) is_missing: bool,
-    /// Number of its values.
-    pub(crate) count: u64,
-    /// The first of them; `None` for those that are missing.
-    pub(crate) values: Vec<Option<FileValue>>,
-}
-
-/// A value.
-#[derive(Debug)]
-pub(crate) enum FileValue {
-    /// A number or date, little-endian.
-    Number(DType, Vec<u8>),
-    /// A text.
-    Text(Text),
-    /// Other bytes, which may be a text.
-    Bytes(Text),
 }
 
 impl TableFile {
@@ -117,27 +95,28 @@ impl TableFile {
         rows: Range<u64>,
         values: usize,
         bytes: usize,
-    ) -> Result<Vec<FileRow>, Fault> {
+    ) -> Result<Vec<Cells>, Fault> {
         let leaf = self.columns.file().leaves.get(column).ok_or_else(|| Fault::refused("there is no such column"))?;
         self.columns.check(column, &rows).map_err(|reason| Fault::refused(&reason))?;
-        let mut found: Vec<FileRow> = Vec::new();
+        let mut found: Vec<Cells> = Vec::new();
         self.columns.lists(reader, column, rows.clone(), &mut |row, part| {
             let at = row.saturating_sub(rows.start) as usize;
             if found.len() <= at {
-                found.resize_with(at + 1, FileRow::default);
+                let count = leaf.has_lists().then_some(0);
+                found.resize_with(at + 1, || Cells { count, elements: Vec::new() });
             }
             let Some(found) = found.get_mut(at) else { return Ok(()) };
             let has_one = part.slots.len() == 1;
             let first = part.page.slot(part.slots.start);
             if has_one && (first == Slot::NullList || first == Slot::Null && !leaf.has_lists()) {
-                found.is_missing = true;
+                found.count = None;
                 return Ok(());
             }
-            found.count += part.slots.len() as u64;
-            let room = values.saturating_sub(found.values.len());
+            found.count = found.count.map(|count| count + part.slots.len() as u64);
+            let room = values.saturating_sub(found.elements.len());
             for slot in part.slots.take(room) {
                 let is_there = part.page.slot(slot) == Slot::Value;
-                found.values.push(is_there.then(|| value(leaf, part.page, slot, bytes)));
+                found.elements.push(is_there.then(|| value(leaf, part.page, slot, bytes)));
             }
             Ok(())
         })?;
@@ -145,7 +124,7 @@ impl TableFile {
     }
 }
 
-fn value(leaf: &Leaf, page: &Page, slot: usize, most: usize) -> FileValue {
+fn value(leaf: &Leaf, page: &Page, slot: usize, most: usize) -> Cell {
     let Some(width) = leaf.physical.width() else {
         let bytes = page.bytes(slot);
         if let Values::Decimals(scale) = leaf.values
@@ -154,7 +133,7 @@ fn value(leaf: &Leaf, page: &Page, slot: usize, most: usize) -> FileValue {
             return decimal(number, scale);
         }
         let text = front(bytes, most);
-        return if leaf.values == Values::Texts { FileValue::Text(text) } else { FileValue::Bytes(text) };
+        return if leaf.values == Values::Texts { Cell::Text(text) } else { Cell::Bytes(text) };
     };
     let bytes = page.numbers(slot..slot + 1, width);
     // Numbers of 4 or 8 bytes are little-endian.
@@ -163,13 +142,13 @@ fn value(leaf: &Leaf, page: &Page, slot: usize, most: usize) -> FileValue {
         None => bytes.first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes).into()),
     };
     match (leaf.values, leaf.physical) {
-        (Values::Numbers(dtype), _) => FileValue::Number(dtype, bytes.to_vec()),
+        (Values::Numbers(dtype), _) => Cell::Number(dtype, bytes.to_vec()),
         (Values::Dates(base), _) => date(integer(), base),
         (Values::Decimals(scale), Physical::Int32 | Physical::Int64) => decimal(integer().into(), scale),
         (Values::Decimals(scale), _) if let Some(number) = big_endian(bytes) => decimal(number, scale),
-        (_, Physical::Int32 | Physical::Int64) => FileValue::Number(DType::I64, integer().to_le_bytes().to_vec()),
+        (_, Physical::Int32 | Physical::Int64) => Cell::Number(DType::I64, integer().to_le_bytes().to_vec()),
         (_, Physical::Int96) => old_date(bytes),
-        _ => FileValue::Bytes(front(bytes, most)),
+        _ => Cell::Bytes(front(bytes, most)),
     }
 }
 
@@ -177,12 +156,12 @@ fn front(bytes: &[u8], most: usize) -> Text {
     Text { bytes: bytes.get(..most).unwrap_or(bytes).to_vec(), length: bytes.len() as u64 }
 }
 
-fn date(number: i64, base: TimeUnit) -> FileValue {
-    FileValue::Number(DType::Date(DateUnit::one(base)), number.to_le_bytes().to_vec())
+fn date(number: i64, base: TimeUnit) -> Cell {
+    Cell::Number(DType::Date(DateUnit::one(base)), number.to_le_bytes().to_vec())
 }
 
 /// Returns a time stamp of the old kind: the nanoseconds of a day, then the day.
-fn old_date(bytes: &[u8]) -> FileValue {
+fn old_date(bytes: &[u8]) -> Cell {
     let (nanos, day) = bytes.split_at(bytes.len().min(8));
     let nanos = nanos.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
     let day = day.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
@@ -200,11 +179,11 @@ fn big_endian(bytes: &[u8]) -> Option<i128> {
 }
 
 /// Writes a number of which the last `scale` digits are behind the point.
-fn decimal(number: i128, scale: u32) -> FileValue {
+fn decimal(number: i128, scale: u32) -> Cell {
     let scale = scale as usize;
     let digits = format!("{:0width$}", number.unsigned_abs(), width = scale + 1);
     let (whole, part) = digits.split_at(digits.len() - scale);
     let sign = if number < 0 { "-" } else { "" };
     let text = if part.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{part}") };
-    FileValue::Text(front(text.as_bytes(), usize::MAX))
+    Cell::Text(front(text.as_bytes(), usize::MAX))
 }

@@ -292,16 +292,7 @@ impl Serialize for Text<'_> {
 
 fn encoded<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     let text = Base64Display::new(bytes, &STANDARD);
-    serializer.collect_map([("base64", Shortly(&text))])
-}
-
-/// A value that is written as text, piece by piece.
-struct Shortly<'a, T>(&'a T);
-
-impl<T: std::fmt::Display> Serialize for Shortly<'_, T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self.0)
-    }
+    serializer.collect_map([("base64", format_args!("{text}"))])
 }
 
 /// An element of an array, by its type and its little-endian bytes. A number is written in the shortest form that reads

@@ -72,20 +72,18 @@ impl Png {
         FRONT + self.zlib() + self.chunks() * (CHUNK_HEAD + CHUNK_TAIL) + END.len() as u64
     }
 
-    /// Returns the pixels that a part of the file needs (all if it contains a checksum), and their source.
-    fn needs(&self, part: &Range<u64>) -> (&Data, Range<u64>) {
+    /// Returns the range of `pixels` that a part of the file needs: all if it contains a checksum.
+    fn needs(&self, part: &Range<u64>) -> Range<u64> {
         let whole = self.filtered();
-        let filtered = if self.has_checksum(part) {
-            0..whole
-        } else {
-            let to_filtered = |at: u64| {
-                let zlib = at.saturating_sub(FRONT + CHUNK_HEAD).saturating_sub(ZLIB_HEAD.len() as u64);
-                let (block, inside) = (zlib / (BLOCK + BLOCK_HEAD), zlib % (BLOCK + BLOCK_HEAD));
-                (block * BLOCK + inside.saturating_sub(BLOCK_HEAD)).min(whole)
-            };
-            to_filtered(part.start)..to_filtered(part.end)
+        if self.has_checksum(part) {
+            return self.source_range(&(0..whole));
+        }
+        let to_filtered = |at: u64| {
+            let zlib = at.saturating_sub(FRONT + CHUNK_HEAD).saturating_sub(ZLIB_HEAD.len() as u64);
+            let (block, inside) = (zlib / (BLOCK + BLOCK_HEAD), zlib % (BLOCK + BLOCK_HEAD));
+            (block * BLOCK + inside.saturating_sub(BLOCK_HEAD)).min(whole)
         };
-        (&self.pixels, self.source_range(&filtered))
+        self.source_range(&(to_filtered(part.start)..to_filtered(part.end)))
     }
 
     /// Fills `out` with a part of the file. `read` copies bytes of `pixels` from an offset on.
@@ -219,11 +217,15 @@ impl Png {
         Ok(())
     }
 
+    /// Returns the offset of the pixel byte at or after a place of the filtered rows.
+    fn source_at(&self, filtered: u64) -> u64 {
+        let row = self.row();
+        filtered / row * (row - 1) + (filtered % row).saturating_sub(1)
+    }
+
     /// Returns the pixel bytes for a part of the filtered rows: contiguous, and whole channels.
     fn source_range(&self, filtered: &Range<u64>) -> Range<u64> {
-        let row = self.row();
-        let pixel = |at: u64| at / row * (row - 1) + (at % row).saturating_sub(1);
-        let (from, to) = (pixel(filtered.start), pixel(filtered.end));
+        let (from, to) = (self.source_at(filtered.start), self.source_at(filtered.end));
         let depth = u64::from(self.depth);
         self.start + from / depth * depth..self.start + to.div_ceil(depth) * depth
     }
@@ -256,17 +258,11 @@ impl Png {
         }
         Ok(())
     }
-
-    /// Returns the offset of the pixel byte at or after a place of the filtered rows.
-    fn source_at(&self, filtered: u64) -> u64 {
-        let row = self.row();
-        filtered / row * (row - 1) + (filtered % row).saturating_sub(1)
-    }
 }
 
 impl Rendered for Png {
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        let needed = self.needs(&part).1;
+        let needed = self.needs(&part);
         reader.check_quick(needed.end - needed.start <= FEW_PIXELS)?;
         self.fill_from(part, out, &|at, buf| reader.fill(&self.pixels, at..at + buf.len() as u64, buf))
     }
@@ -278,7 +274,7 @@ mod tests {
 
     fn file(png: &Png, pixels: &[u8], part: Range<u64>) -> Vec<u8> {
         let mut out = vec![0xAA; (part.end - part.start) as usize];
-        let needed = png.needs(&part).1;
+        let needed = png.needs(&part);
         let read = |at: u64, buf: &mut [u8]| -> Result<(), ()> {
             assert!(needed.start <= at && at + buf.len() as u64 <= needed.end, "{at} is outside {needed:?}");
             buf.copy_from_slice(&pixels[at as usize..at as usize + buf.len()]);

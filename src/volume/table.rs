@@ -6,7 +6,7 @@ use super::{Entry, Error, ErrorKind};
 use crate::{
     cache::BlockError,
     source::{Source, SourceError, Wait},
-    tree::{FileColumn, FileRow, TableFile},
+    tree::{Cells, FileColumn, TableFile},
     vfs::Apart,
     view::Fault,
 };
@@ -57,7 +57,7 @@ impl Table {
         rows: Range<u64>,
         values: usize,
         bytes: usize,
-    ) -> Result<Vec<FileRow>, Error> {
+    ) -> Result<Vec<Cells>, Error> {
         let read = self.file.read(self.apart.reader(), column, rows, values, bytes);
         read.map_err(|fault| error(&self.path, &fault))
     }

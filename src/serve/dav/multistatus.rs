@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     Refusal, paths,
-    propfind::{Known, Property, Wanted, is_character},
+    propfind::{KNOWN, Property, Wanted, is_character},
 };
 use crate::{serve::http::types, volume::Entry};
 
@@ -19,7 +19,7 @@ pub(super) const FINITE_DEPTH: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?
 /// Writes responses, each with what a client asked for.
 #[derive(Debug)]
 pub(super) struct Writer {
-    known: Vec<Known>,
+    known: Vec<&'static str>,
     with_values: bool,
     /// Whether properties that an entry does not have are named, with status 404.
     tells_missing: bool,
@@ -30,8 +30,8 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(wanted: Wanted) -> Self {
         let (known, with_values) = match wanted {
-            Wanted::All => (Known::ALL.to_vec(), true),
-            Wanted::Names => (Known::ALL.to_vec(), false),
+            Wanted::All => (KNOWN.to_vec(), true),
+            Wanted::Names => (KNOWN.to_vec(), false),
             Wanted::Some(properties) => return Self::of(properties),
         };
         Self { known, with_values, tells_missing: false, unknown: String::new() }
@@ -65,26 +65,18 @@ impl Writer {
         xml.push_str("<D:response><D:href>");
         xml.push_str(&paths::address_below(super::PREFIX, entry.path(), entry.is_folder()));
         xml.push_str("</D:href>");
-        let has = |property: Known| match property {
-            Known::ContentLength => !entry.is_folder(),
-            Known::ContentType => !entry.is_folder(),
-            Known::Etag => tag.is_some(),
-            _ => true,
-        };
         let mut missing = String::new();
         let begun = xml.len();
         xml.push_str("<D:propstat><D:prop>");
         let mut is_any = false;
-        for &property in &self.known {
-            let name = property.name();
-            if !has(property) {
+        for name in &self.known {
+            let Some(value) = value(name, entry, tag) else {
                 missing += &format!("<D:{name}/>");
                 continue;
-            }
+            };
             is_any = true;
-            let value = if self.with_values { value(property, entry, tag) } else { String::new() };
             // Writing to a String cannot fail.
-            let _ = match value.is_empty() {
+            let _ = match value.is_empty() || !self.with_values {
                 true => write!(xml, "<D:{name}/>"),
                 false => write!(xml, "<D:{name}>{value}</D:{name}>"),
             };
@@ -106,22 +98,23 @@ impl Writer {
     }
 }
 
-/// Returns the value of a property that an entry has, as XML.
-fn value(property: Known, entry: &Entry, tag: Option<u128>) -> String {
-    match property {
-        Known::ResourceType if entry.is_folder() => "<D:collection/>".into(),
-        Known::DisplayName => {
+/// Returns the value of a property, as XML; `None` if the entry does not have it.
+fn value(property: &str, entry: &Entry, tag: Option<u128>) -> Option<String> {
+    Some(match property {
+        "getcontentlength" | "getcontenttype" if entry.is_folder() => return None,
+        "resourcetype" if entry.is_folder() => "<D:collection/>".into(),
+        "displayname" => {
             let mut name = String::new();
             escape(&mut name, &entry.name().to_string_lossy());
             name
         }
-        Known::ContentLength => entry.size().to_string(),
-        Known::ContentType => types::media_type(entry.name()).0.into(),
-        Known::Etag => tag.map(|tag| format!("\"{tag:032x}\"")).unwrap_or_default(),
-        Known::LastModified => httpdate::fmt_http_date(super::files::whole_seconds(entry.modified())),
+        "getcontentlength" => entry.size().to_string(),
+        "getcontenttype" => types::media_type(entry.name()).0.into(),
+        "getetag" => format!("\"{:032x}\"", tag?),
+        "getlastmodified" => httpdate::fmt_http_date(super::files::whole_seconds(entry.modified())),
         // There are no locks.
-        Known::ResourceType | Known::LockDiscovery | Known::SupportedLock => String::new(),
-    }
+        _ => String::new(),
+    })
 }
 
 /// Writes text, or the value of an attribute between double quotes. Characters that XML does not have are shown as
@@ -157,7 +150,7 @@ mod tests {
     #[test]
     fn what_is_there_and_what_is_not() {
         let unknown = Property::Unknown { namespace: "a\"<&".into(), name: "b".into() };
-        let asked = || Wanted::Some(vec![Property::Known(Known::ContentLength), unknown.clone()]);
+        let asked = || Wanted::Some(vec![Property::Known("getcontentlength"), unknown.clone()]);
         let size = std::fs::metadata("fixtures/notes.txt").unwrap().len();
         assert_eq!(
             written(asked(), "notes.txt"),

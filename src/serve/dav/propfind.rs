@@ -31,54 +31,23 @@ pub(super) enum Wanted {
 /// A property of a file or folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Property {
-    Known(Known),
+    /// One of [`KNOWN`].
+    Known(&'static str),
     /// A property that no entry has. `namespace` is empty if it has none.
-    Unknown {
-        namespace: String,
-        name: String,
-    },
+    Unknown { namespace: String, name: String },
 }
 
-/// The properties that entries have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Known {
-    ResourceType,
-    DisplayName,
-    ContentLength,
-    ContentType,
-    Etag,
-    LastModified,
-    LockDiscovery,
-    SupportedLock,
-}
-
-impl Known {
-    /// All of them, in the order of answers.
-    pub(super) const ALL: [Self; 8] = [
-        Self::ResourceType,
-        Self::DisplayName,
-        Self::ContentLength,
-        Self::ContentType,
-        Self::Etag,
-        Self::LastModified,
-        Self::LockDiscovery,
-        Self::SupportedLock,
-    ];
-
-    /// Returns its name in the namespace `DAV:`.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::ResourceType => "resourcetype",
-            Self::DisplayName => "displayname",
-            Self::ContentLength => "getcontentlength",
-            Self::ContentType => "getcontenttype",
-            Self::Etag => "getetag",
-            Self::LastModified => "getlastmodified",
-            Self::LockDiscovery => "lockdiscovery",
-            Self::SupportedLock => "supportedlock",
-        }
-    }
-}
+/// The properties that entries have, by their names in the namespace `DAV:`, in the order of answers.
+pub(super) const KNOWN: [&str; 8] = [
+    "resourcetype",
+    "displayname",
+    "getcontentlength",
+    "getcontenttype",
+    "getetag",
+    "getlastmodified",
+    "lockdiscovery",
+    "supportedlock",
+];
 
 /// Parses a body. An empty one asks for all properties.
 ///
@@ -177,7 +146,7 @@ impl Asked {
         if !is_name(name) || !namespace.chars().all(is_character) {
             return Err(wrong("a name has characters that no name in XML has"));
         }
-        let known = Known::ALL.into_iter().find(|known| namespace == DAV && known.name() == name);
+        let known = KNOWN.into_iter().find(|known| namespace == DAV && *known == name);
         let property = known.map_or_else(|| Property::Unknown { namespace, name: name.to_owned() }, Property::Known);
         if let Some(Wanted::Some(properties)) = &mut self.wanted
             && !properties.contains(&property)
@@ -242,7 +211,7 @@ mod tests {
         let body = r#"<D:propfind xmlns:D="DAV:" xmlns:A="urn:a&amp;b"><D:prop xmlns="urn:x"><D:getetag/>
             <D:getetag></D:getetag><A:é/><y><z/></y><D:quota/><n xmlns=""/></D:prop></D:propfind>"#;
         let properties = vec![
-            Property::Known(Known::Etag),
+            Property::Known("getetag"),
             unknown("urn:a&b", "é"),
             unknown("urn:x", "y"),
             unknown("DAV:", "quota"),

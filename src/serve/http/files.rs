@@ -112,8 +112,13 @@ fn look_up(site: &Site, address: &str, head: &Parts) -> Result<Found, Refusal> {
     let entry = paths::find(&site.volume, address)?;
     match entry.kind() {
         EntryKind::Folder => return Ok(Found::Folder(entry)),
-        EntryKind::Link if entry.format()?.is_some() => return Err(Refusal::dangling()),
-        EntryKind::Link => return Err(Refusal::link()),
+        EntryKind::Link => {
+            let reason = match entry.format()? {
+                Some(_) => "a link that leads nowhere",
+                None => "a symbolic link; `shardfs serve --follow-links` follows those that lead elsewhere inside",
+            };
+            return Err(Refusal::new(StatusCode::NOT_FOUND, reason));
+        }
         EntryKind::File => {}
     }
     let tag = entry.tag()?;

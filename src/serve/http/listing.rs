@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, header};
+use axum::response::IntoResponse;
+use http::{HeaderMap, header};
 
 use super::{body, paths};
 use crate::{
@@ -52,18 +53,13 @@ pub(in crate::serve) fn wanted(headers: &HeaderMap) -> Option<Form> {
 /// [`Refusal`] if the first of them can't be listed.
 pub(in crate::serve) async fn answer(site: &Arc<Site>, folder: &Entry, form: Form) -> Result<Response, Refusal> {
     let begin = Rest { form, folder: folder.clone(), entries: folder.entries(), is_begun: false, has_some: false };
-    let mut response = Response::new(body::made(site, begin, Rest::piece).await?);
-    let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static(match form {
-            Form::Array => "application/json",
-            Form::Lines => "application/x-ndjson",
-            Form::Links => "text/html; charset=utf-8",
-        }),
-    );
-    headers.insert(header::VARY, HeaderValue::from_static("accept"));
-    Ok(response)
+    let body = body::made(site, begin, Rest::piece).await?;
+    let media_type = match form {
+        Form::Array => "application/json",
+        Form::Lines => "application/x-ndjson",
+        Form::Links => "text/html; charset=utf-8",
+    };
+    Ok(([(header::CONTENT_TYPE, media_type), (header::VARY, "accept")], body).into_response())
 }
 
 /// A listing that is under way.
@@ -110,7 +106,7 @@ impl Rest {
                 (None, Err(error)) => return Err(error.into()),
             };
             if form == Form::Links {
-                let address = paths::address_of(&path, entry.is_some_and(|entry| entry.is_folder()));
+                let address = paths::address_below("/files", &path, entry.is_some_and(|entry| entry.is_folder()));
                 let name = escaped(&path.file_name().unwrap_or_default().to_string_lossy());
                 text.extend_from_slice(format!("<a href=\"{address}\">{name}</a><br>\n").as_bytes());
                 continue;
@@ -137,6 +133,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     #[test]

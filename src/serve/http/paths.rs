@@ -52,15 +52,10 @@ pub(crate) fn encode(path: &Path) -> String {
 
 /// Returns the address of an entry on this server: `/files/…`, with a slash behind folders.
 pub(crate) fn address(entry: &Entry) -> String {
-    address_of(entry.path(), entry.is_folder())
+    address_below("/files", entry.path(), entry.is_folder())
 }
 
-/// Returns the same as [`address`], by a path.
-pub(crate) fn address_of(path: &Path, is_folder: bool) -> String {
-    address_below("/files", path, is_folder)
-}
-
-/// Returns the same as [`address_of`], behind another prefix.
+/// Returns the same as [`address`] by a path, behind another prefix.
 pub(crate) fn address_below(prefix: &str, path: &Path, is_folder: bool) -> String {
     let path = encode(path);
     let slash = if is_folder && !path.is_empty() { "/" } else { "" };

@@ -30,19 +30,6 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "nothing of this name is here")
     }
 
-    /// Returns the refusal of a link of a container that leads nowhere.
-    pub(in crate::serve) fn dangling() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "a link that leads nowhere")
-    }
-
-    /// Returns the refusal of a link that is not followed.
-    pub(in crate::serve) fn link() -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "a symbolic link; `shardfs serve --follow-links` follows those that lead elsewhere inside",
-        )
-    }
-
     /// Returns the refusal of a file that has changed.
     pub(in crate::serve) fn changed() -> Self {
         let text = "the file has changed while it was read; try again";
@@ -87,18 +74,11 @@ impl From<crate::vfs::Error> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut response = (self.status, escaped(&self.text) + "\n").into_response();
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
+        let response = (self.status, escaped(&self.text) + "\n").into_response();
         match self.status {
-            StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(header::RETRY_AFTER, http::HeaderValue::from_static("1"));
-            }
-            StatusCode::METHOD_NOT_ALLOWED => {
-                headers.insert(header::ALLOW, http::HeaderValue::from_static("GET, HEAD"));
-            }
-            _ => {}
+            StatusCode::SERVICE_UNAVAILABLE => ([(header::RETRY_AFTER, "1")], response).into_response(),
+            StatusCode::METHOD_NOT_ALLOWED => ([(header::ALLOW, "GET, HEAD")], response).into_response(),
+            _ => response,
         }
-        response
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::{elements::Elements, numbers};
 use crate::{
-    format::ElementType,
     tree,
     volume::{self, Entry, Error, ErrorKind},
 };
@@ -18,7 +17,7 @@ const ELEMENTS: u64 = 12;
 pub(super) type Cell = Option<String>;
 
 /// A column, as the files of the tree give it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Column {
     /// One element a row, or several.
     Elements(Elements),
@@ -35,7 +34,7 @@ pub(super) enum Column {
     /// The folder of a column of an IDV file whose rows differ in length: only blocks with the wanted rows are read.
     Rows(Entry),
     /// A column of a Parquet file, by its number.
-    Stored { table: Arc<volume::Table>, number: usize, is_list: bool, is_numeric: bool },
+    Stored { table: Arc<volume::Table>, number: usize, is_numeric: bool },
 }
 
 impl Column {
@@ -47,10 +46,8 @@ impl Column {
         match self {
             Self::Elements(array) if array.columns == 1 => {
                 let bytes = array.read(from, count)?;
-                Ok(bytes
-                    .chunks_exact(array.width())
-                    .map(|element| Some(numbers::text(&array.dtype, element)))
-                    .collect())
+                let elements = bytes.chunks_exact(array.width());
+                Ok(elements.map(|element| Some(numbers::text(&array.dtype, element))).collect())
             }
             Self::Elements(array) => (from..from + count)
                 .map(|row| Ok(Some(list(array, row.saturating_mul(array.columns), array.columns)?)))
@@ -78,9 +75,9 @@ impl Column {
                 })?;
                 Ok(rows.into_iter().map(row).collect())
             }
-            Self::Stored { table, number, is_list, .. } => {
+            Self::Stored { table, number, .. } => {
                 let rows = table.read(*number, from..from + count, ELEMENTS as usize, LONGEST as usize)?;
-                Ok(rows.into_iter().map(|row| stored_row(row, *is_list)).collect())
+                Ok(rows.into_iter().map(row).collect())
             }
         }
     }
@@ -112,13 +109,9 @@ fn starts(offsets: &Elements, from: u64, count: u64) -> Result<Vec<u64>, Error> 
 
 /// Formats the first elements of a range as a list.
 fn list(array: &Elements, from: u64, count: u64) -> Result<String, Error> {
-    Ok(listed(&array.dtype, &array.read(from, count.min(ELEMENTS))?, count))
-}
-
-/// Formats the first of `count` elements as a list.
-fn listed(dtype: &ElementType, bytes: &[u8], count: u64) -> String {
-    let elements = bytes.chunks_exact(dtype.size() as usize);
-    in_brackets(elements.map(|element| numbers::text(dtype, element)).collect(), count)
+    let bytes = array.read(from, count.min(ELEMENTS))?;
+    let elements = bytes.chunks_exact(array.width());
+    Ok(in_brackets(elements.map(|element| numbers::text(&array.dtype, element)).collect(), count))
 }
 
 /// Formats the first of `count` parts as a list.
@@ -127,19 +120,6 @@ fn in_brackets(mut parts: Vec<String>, count: u64) -> String {
         parts.push(format!("… {} in all", super::html::grouped(count)));
     }
     format!("[{}]", parts.join(", "))
-}
-
-/// Returns the cell of a row of a column of an IDV file.
-fn row(row: tree::Cells) -> Cell {
-    match (row.elements, row.count) {
-        (tree::Elements::Numbers(dtype, bytes), count) => Some(listed(&dtype.into(), &bytes, count.unwrap_or(1))),
-        (tree::Elements::Texts(texts), count) => {
-            let mut texts = texts.into_iter().map(|text| text.map(|text| lossy(&text.bytes, text.length)));
-            let Some(count) = count else { return texts.next().flatten() };
-            let quoted = texts.map(|text| text.map_or_else(|| "missing".into(), |text| format!("“{text}”")));
-            Some(in_brackets(quoted.collect(), count))
-        }
-    }
 }
 
 /// Formats a row: bytes as text, or as digits if they are no text; wider elements as a list.
@@ -162,24 +142,23 @@ fn text_or_digits(bytes: &[u8], whole: u64) -> String {
     }
 }
 
-/// Returns the cell of a row of a Parquet file.
-fn stored_row(row: tree::FileRow, is_list: bool) -> Cell {
-    use tree::FileValue::{Bytes, Number, Text};
-    if row.is_missing {
-        return None;
-    }
-    let mut values = row.values.into_iter().map(|value| {
-        value.map(|value| match value {
+/// Returns the cell of a row of a column of an IDV or Parquet file.
+fn row(tree::Cells { count, elements }: tree::Cells) -> Cell {
+    use tree::Cell::{Bytes, Number, Text};
+    let mut elements = elements.into_iter().map(|element| {
+        element.map(|element| match element {
             Number(dtype, bytes) => numbers::text(&dtype.into(), &bytes),
-            Text(text) if is_list => format!("“{}”", lossy(&text.bytes, text.length)),
+            Text(text) if count.is_some() => format!("“{}”", lossy(&text.bytes, text.length)),
             Text(text) => lossy(&text.bytes, text.length),
             Bytes(text) => text_or_digits(&text.bytes, text.length),
         })
     });
-    if !is_list {
-        return values.next().flatten();
+    match count {
+        None => elements.next().flatten(),
+        Some(count) => {
+            Some(in_brackets(elements.map(|element| element.unwrap_or_else(|| "missing".into())).collect(), count))
+        }
     }
-    Some(in_brackets(values.map(|value| value.unwrap_or_else(|| "missing".into())).collect(), row.count))
 }
 
 /// Returns bytes as text, which may be cut within a character; `None` if they are not UTF-8.

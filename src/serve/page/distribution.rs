@@ -1,26 +1,13 @@
 //! Statistics and a histogram of a whole array, out of an even sample if it is large.
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::{
-    curve::{Gathered, Statistics},
-    elements::Elements,
-    numbers,
-};
+use super::{curve::Gathered, elements::Elements, numbers};
 use crate::volume::Error;
 
 /// Pieces of a large array that are read, at equal distances, and elements of each.
 const PIECES: u64 = 64;
 const PIECE: u64 = 1 << 14;
-
-/// The answer.
-#[derive(Debug, Serialize)]
-pub(super) struct Distribution {
-    elements: u64,
-    /// How many of them were read.
-    looked_at: u64,
-    statistics: Statistics,
-}
 
 /// Returns where the pieces begin that are read of so many elements, and how long they are.
 fn pieces(elements: u64) -> impl Iterator<Item = (u64, u64)> {
@@ -37,11 +24,11 @@ fn pieces(elements: u64) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Returns statistics of an array.
+/// Returns statistics of an array, and how many of its elements were read.
 ///
 /// # Errors
 /// Those of reading it.
-pub(super) fn distribution(array: &Elements) -> Result<Distribution, Error> {
+pub(super) fn distribution(array: &Elements) -> Result<Value, Error> {
     let elements = array.rows.saturating_mul(array.columns);
     let mut gathered = Gathered::new(1, elements.min(PIECES * PIECE));
     let mut looked_at = 0;
@@ -52,7 +39,7 @@ pub(super) fn distribution(array: &Elements) -> Result<Distribution, Error> {
             looked_at += 1;
         }
     }
-    Ok(Distribution { elements, looked_at, statistics: gathered.statistics() })
+    Ok(json!({"elements": elements, "looked_at": looked_at, "statistics": gathered.statistics()}))
 }
 
 #[cfg(test)]

@@ -127,16 +127,9 @@ fn write_links(html: &mut Html, file: &Entry, at: u64, next: u64, step: u64) {
     if at == 0 && next >= file.size() {
         return;
     }
-    html.raw("<nav class=\"pages\" aria-label=\"Parts of the file\">");
-    if at > 0 {
-        html.raw("<a class=\"button\" rel=\"prev\" href=\"?at=")
-            .number(at.saturating_sub(step))
-            .raw("\">← Previous</a>");
-    }
-    html.raw("<span>").text(&html::grouped(at)).raw(" – ").text(&html::grouped(next)).raw(" of ");
-    html.text(&html::grouped(file.size())).raw(" bytes</span>");
-    if next < file.size() {
-        html.raw("<a class=\"button\" rel=\"next\" href=\"?at=").number(next).raw("\">Next →</a>");
-    }
-    html.raw("</nav>");
+    let address = |at: u64| format!("?at={at}");
+    let here = [at, next, file.size()].map(html::grouped);
+    let here = format!("{} – {} of {} bytes", here[0], here[1], here[2]);
+    let before = (at > 0).then(|| address(at.saturating_sub(step)));
+    html.links("Parts of the file", before, &here, (next < file.size()).then(|| address(next)));
 }

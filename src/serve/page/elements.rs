@@ -9,7 +9,7 @@ use crate::{
 /// array without axes is one row of one column.
 #[derive(Debug, Clone)]
 pub(super) struct Elements {
-    entry: Entry,
+    pub(super) entry: Entry,
     pub(super) dtype: ElementType,
     pub(super) shape: Vec<u64>,
     pub(super) rows: u64,

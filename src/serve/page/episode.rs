@@ -3,7 +3,6 @@
 use std::{borrow::Cow, collections::HashMap, ops::ControlFlow, path::Path};
 
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use super::{elements::Elements, folder, html::Html, meta};
 use crate::{
@@ -119,7 +118,8 @@ impl Episode {
             _ => of_folder(folder)?,
         };
         let documents = timeline.documents.iter();
-        let meta = documents.filter_map(|(name, path)| Some((*name, document(folder, path, meta::shown)?))).collect();
+        let meta =
+            documents.filter_map(|(name, path)| Some((*name, meta::document(&folder.get(path).ok()?)?))).collect();
         let mut cameras = cameras(folder)?;
         for camera in &mut cameras {
             let path = timeline.stacks.map(|stacks| format!("{stacks}{}.npy", camera.name));
@@ -181,10 +181,6 @@ fn of_folder(folder: &Entry) -> Result<Vec<Found>, Error> {
         }
     }
     Ok(found)
-}
-
-fn document<T>(folder: &Entry, path: &str, take: impl FnOnce(&Map<String, Value>) -> T) -> Option<T> {
-    meta::interpreted(&folder.get(path).ok()?, take)
 }
 
 /// Guesses the number of steps: the most common length of arrays, or the end of the longest camera if that is more.

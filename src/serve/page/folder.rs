@@ -70,7 +70,7 @@ pub(super) fn page(folder: &Entry, query: &Query) -> Result<Page, Error> {
     let number = query.number("page").unwrap_or(1).max(1) - 1;
     let before = number.saturating_mul(ROWS);
     let end = before.saturating_add(ROWS);
-    let is_counted = super::container_path(folder).is_some();
+    let is_counted = folder.is_inside();
     let (mut seen, mut position, mut start, mut has_more) = (0, 2, None, false);
     folder.positions(&mut |name, next| {
         if matches(name, &filter) {
@@ -132,9 +132,8 @@ pub(super) struct Damage {
 impl Damage {
     /// Collects the damage of a folder's entries from the problems seen so far.
     pub(super) fn of(folder: &Entry) -> Self {
-        let place = folder.place();
-        let is_inside = super::container_path(folder).is_some();
-        let here = if is_inside { place.0.join(&place.1) } else { folder.path().to_owned() };
+        let (file, inside) = folder.place();
+        let here = if folder.is_inside() { file.join(inside) } else { folder.path().to_owned() };
         let mut by_name = HashMap::new();
         folder.volume().each_problem(&mut |problem| {
             let there = problem.container.join(&problem.path);
@@ -151,20 +150,17 @@ impl Damage {
 
 /// Writes the listing as a table, with links to its other pages.
 pub(super) fn write(html: &mut Html, folder: &Entry, page: &Page, damage: &Damage) {
-    let is_long = page.total.is_none_or(|total| total > ROWS);
-    html.raw(
-        "<section class=\"files\" aria-labelledby=\"files-title\"><div class=\"bar\"><h2 id=\"files-title\">Files</h2>",
-    );
-    write_count(html, page.before, page.rows.len() as u64, page.total);
-    write_filter(html, &page.filter, is_long, |html| {
-        if let Some(view) = page.view {
-            html.raw("<input type=\"hidden\" name=\"view\" value=\"").raw(view).raw("\">");
-        }
-    });
-    html.raw("</div>");
-    if page.rows.is_empty() {
-        let reason = if page.filter.is_empty() { "This folder is empty." } else { "No name holds this text." };
-        html.raw("<p class=\"empty\">").raw(reason).raw("</p></section>");
+    let list = List {
+        id: "files",
+        title: "Files",
+        before: page.before,
+        shown: page.rows.len() as u64,
+        total: page.total,
+        filter: &page.filter,
+        is_long: page.total.is_none_or(|total| total > ROWS),
+        hidden: page.view.map(|view| ("view", view.to_owned())).into_iter().collect(),
+    };
+    if !list.begin(html) {
         return;
     }
     html.raw("<table class=\"list of-files\"><thead><tr><th scope=\"col\">Name</th><th scope=\"col\">Holds</th>");
@@ -177,27 +173,49 @@ pub(super) fn write(html: &mut Html, folder: &Entry, page: &Page, damage: &Damag
     html.raw("</section>");
 }
 
-/// Writes which rows of a list are shown, of how many.
-pub(super) fn write_count(html: &mut Html, before: u64, shown: u64, total: Option<u64>) {
-    let (first, last) = (html::grouped(before + 1), html::grouped(before + shown));
-    let said = match total {
-        Some(1) if shown == 1 => "1 entry".into(),
-        Some(total) if total == shown => format!("{} entries", html::grouped(total)),
-        Some(total) => format!("{first}–{last} of {}", html::grouped(total)),
-        None => format!("{first}–{last} of more"),
-    };
-    html.raw("<span class=\"count\">").text(&said).raw("</span>");
+/// What stands around the rows of a list.
+pub(super) struct List<'a> {
+    pub(super) id: &'static str,
+    pub(super) title: &'static str,
+    /// Rows before those that are shown, how many are shown, and how many there are, if that is known.
+    pub(super) before: u64,
+    pub(super) shown: u64,
+    pub(super) total: Option<u64>,
+    pub(super) filter: &'a str,
+    /// Whether the server filters the list. A short one is filtered while its reader types.
+    pub(super) is_long: bool,
+    /// What the form of the filter sends besides.
+    pub(super) hidden: Vec<(&'static str, String)>,
 }
 
-/// Writes the field that filters a list. The server filters a long one; a short one is filtered while its reader types.
-/// `hidden` adds what the form sends besides.
-pub(super) fn write_filter(html: &mut Html, filter: &str, is_long: bool, hidden: impl FnOnce(&mut Html)) {
-    html.raw("<form class=\"filter\" role=\"search\"><input type=\"search\" name=\"q\" placeholder=\"");
-    html.raw(if is_long { "Filter names, then Enter" } else { "Filter names" });
-    html.raw("\" aria-label=\"Filter names\" autocomplete=\"off\" spellcheck=\"false\" value=\"").text(filter);
-    html.raw("\" data-long=\"").raw(if is_long { "true" } else { "false" }).raw("\">");
-    hidden(html);
-    html.raw("</form>");
+impl List<'_> {
+    /// Begins a section with the title, which rows are shown of how many, and the field that filters. Without rows the
+    /// section is whole. Returns whether there are any.
+    pub(super) fn begin(&self, html: &mut Html) -> bool {
+        let Self { id, title, before, shown, .. } = *self;
+        html.raw("<section class=\"files\" aria-labelledby=\"").raw(id).raw("-title\"><div class=\"bar\"><h2 id=\"");
+        html.raw(id).raw("-title\">").raw(title).raw("</h2><span class=\"count\">");
+        let (first, last) = (html::grouped(before + 1), html::grouped(before + shown));
+        html.text(&match self.total {
+            Some(1) if shown == 1 => "1 entry".into(),
+            Some(total) if total == shown => format!("{} entries", html::grouped(total)),
+            Some(total) => format!("{first}–{last} of {}", html::grouped(total)),
+            None => format!("{first}–{last} of more"),
+        });
+        html.raw("</span><form class=\"filter\" role=\"search\"><input type=\"search\" name=\"q\" placeholder=\"");
+        html.raw(if self.is_long { "Filter names, then Enter" } else { "Filter names" });
+        html.raw("\" aria-label=\"Filter names\" autocomplete=\"off\" spellcheck=\"false\" value=\"").text(self.filter);
+        html.raw("\" data-long=\"").raw(if self.is_long { "true" } else { "false" }).raw("\">");
+        for (name, value) in &self.hidden {
+            html.raw("<input type=\"hidden\" name=\"").raw(name).raw("\" value=\"").text(value).raw("\">");
+        }
+        html.raw("</form></div>");
+        if shown == 0 {
+            let reason = if self.filter.is_empty() { "This folder is empty." } else { "No name holds this text." };
+            html.raw("<p class=\"empty\">").raw(reason).raw("</p></section>");
+        }
+        shown > 0
+    }
 }
 
 fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>) {
@@ -245,31 +263,15 @@ fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>
 
 impl Page {
     fn write_links(&self, html: &mut Html) {
-        if self.number == 0 && !self.has_more {
-            return;
-        }
-        html.raw("<nav class=\"pages\" aria-label=\"Pages\">");
-        let link = |html: &mut Html, page: u64, label: &'static str, relation: &'static str| {
-            html.raw("<a class=\"button\" rel=\"").raw(relation).raw("\" href=\"?page=").number(page);
-            if let Some(view) = self.view {
-                html.raw("&amp;view=").raw(view);
-            }
-            if !self.filter.is_empty() {
-                html.raw("&amp;q=").text(&paths::encode_name(OsStr::new(&self.filter)));
-            }
-            html.raw("\">").raw(label).raw("</a>");
+        let address = |page: u64| {
+            let view = self.view.map(|view| format!("&view={view}")).unwrap_or_default();
+            let filter = match &*self.filter {
+                "" => String::new(),
+                filter => format!("&q={}", paths::encode_name(OsStr::new(filter))),
+            };
+            format!("?page={page}{view}{filter}")
         };
-        if self.number > 0 {
-            link(html, self.number, "← Previous", "prev");
-        }
-        html.raw("<span>Page ").text(&html::grouped(self.number + 1));
-        if let Some(total) = self.total {
-            html.raw(" of ").text(&html::grouped(total.div_ceil(ROWS)));
-        }
-        html.raw("</span>");
-        if self.has_more {
-            link(html, self.number + 2, "Next →", "next");
-        }
-        html.raw("</nav>");
+        let pages = self.total.map(|total| total.div_ceil(ROWS));
+        html.pages("Pages", (self.number + 1, pages), self.has_more, address);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{fmt::Write, path::Path};
 
+use serde_json::Value;
+
 use crate::{
     serve::{Refusal, http::paths},
     volume::Entry,
@@ -77,6 +79,46 @@ impl Html {
     pub(super) fn icon(&mut self, name: &'static str) -> &mut Self {
         self.raw("<svg class=\"icon of-").raw(name).raw("\" aria-hidden=\"true\"><use href=\"/-/assets/");
         self.raw(super::assets::version()).raw("/icons.svg#").raw(name).raw("\"></use></svg>")
+    }
+
+    /// Adds links to the parts of something long before and after the one that is shown.
+    pub(super) fn links(
+        &mut self,
+        label: &'static str,
+        before: Option<String>,
+        here: &str,
+        after: Option<String>,
+    ) -> &mut Self {
+        self.raw("<nav class=\"pages\" aria-label=\"").raw(label).raw("\">");
+        if let Some(address) = before {
+            self.raw("<a class=\"button\" rel=\"prev\" href=\"").text(&address).raw("\">← Previous</a>");
+        }
+        self.raw("<span>").text(here).raw("</span>");
+        if let Some(address) = after {
+            self.raw("<a class=\"button\" rel=\"next\" href=\"").text(&address).raw("\">Next →</a>");
+        }
+        self.raw("</nav>")
+    }
+
+    /// Adds links to other pages of a list. `page` counts from 1; the number of pages may be unknown.
+    pub(super) fn pages(
+        &mut self,
+        label: &'static str,
+        (page, pages): (u64, Option<u64>),
+        has_more: bool,
+        address: impl Fn(u64) -> String,
+    ) {
+        if page > 1 || has_more {
+            let of = pages.map(|pages| format!(" of {}", grouped(pages))).unwrap_or_default();
+            let here = format!("Page {}{of}", grouped(page));
+            self.links(label, (page > 1).then(|| address(page - 1)), &here, has_more.then(|| address(page + 1)));
+        }
+    }
+
+    /// Adds an empty section that the script of its name fills, out of `about`.
+    pub(super) fn section(&mut self, class: &'static str, name: &'static str, label: &'static str, about: &Value) {
+        self.raw("<section class=\"").raw(class).raw("\" id=\"").raw(name).raw("\" aria-label=\"").raw(label);
+        self.raw("\" data-").raw(name).raw("=\"").text(&about.to_string()).raw("\"></section>");
     }
 
     /// Adds all of a file as text. A document has at most one file.

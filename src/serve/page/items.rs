@@ -1,15 +1,16 @@
 //! The stored arrays of a container as a table: type, shape, elements, size. The address chooses the order, a filter and
 //! the page, so nothing but the rows of one page is made.
 
-use std::{borrow::Cow, cmp::Ordering};
+use std::{borrow::Cow, cmp::Ordering, ffi::OsStr};
 
 use super::{
     elements::shape_text,
-    folder::{write_count, write_filter},
+    folder::List,
     html::{self, Html},
     query::Query,
 };
 use crate::{
+    serve::http::paths,
     tree::overview::{Contents, Item, Overview},
     volume::Entry,
 };
@@ -17,59 +18,52 @@ use crate::{
 /// Rows of a page.
 const ROWS: usize = 200;
 
-/// A column that can be sorted by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Column {
-    Name,
-    Type,
-    Shape,
-    Elements,
-    Size,
+/// The columns, which can be sorted by: their names in addresses, and what their heads show.
+const COLUMNS: [(&str, &str); 5] =
+    [("name", "Name"), ("type", "Type"), ("shape", "Shape"), ("elements", "Elements"), ("size", "Size")];
+
+/// Returns whether a column has numbers. The largest come first when it is chosen.
+fn is_number(column: &str) -> bool {
+    matches!(column, "elements" | "size")
 }
 
-const COLUMNS: [(Column, &str, &str); 5] = [
-    (Column::Name, "name", "Name"),
-    (Column::Type, "type", "Type"),
-    (Column::Shape, "shape", "Shape"),
-    (Column::Elements, "elements", "Elements"),
-    (Column::Size, "size", "Size"),
-];
-
-impl Column {
-    /// Returns whether the largest come first when it is chosen.
-    fn begins_with_largest(self) -> bool {
-        matches!(self, Self::Elements | Self::Size)
+fn compare(column: &str, a: &Item, b: &Item) -> Ordering {
+    match column {
+        "name" => a.path.cmp(&b.path),
+        "type" => type_name(a).cmp(&type_name(b)),
+        "shape" => a.info.shape.cmp(&b.info.shape),
+        "elements" => elements(a).cmp(&elements(b)),
+        _ => size(a).cmp(&size(b)),
     }
+}
 
-    fn compare(self, a: &Item, b: &Item) -> Ordering {
-        match self {
-            Self::Name => a.path.cmp(&b.path),
-            Self::Type => type_name(a).cmp(&type_name(b)),
-            Self::Shape => a.info.shape.cmp(&b.info.shape),
-            Self::Elements => elements(a).cmp(&elements(b)),
-            Self::Size => size(a).cmp(&size(b)),
-        }
-    }
+/// The name of a column, and whether the largest come first.
+type Order = (&'static str, bool);
+
+/// Returns the value of `sort` that stands for an order.
+fn sort_value((column, is_down): Order) -> String {
+    format!("{}{column}", if is_down { "-" } else { "" })
 }
 
 /// Which items are shown, in which order.
 #[derive(Debug)]
 struct Wanted {
     filter: String,
-    /// The column, and whether the largest come first; `None` for the container's own order.
-    order: Option<(Column, bool)>,
-    page: usize,
+    /// `None` for the container's own order.
+    order: Option<Order>,
+    /// Counts from 1.
+    page: u64,
 }
 
 impl Wanted {
     fn of(query: &Query) -> Self {
         let named = query.text("sort").unwrap_or_default();
         let (named, is_down) = named.strip_prefix('-').map_or((named, false), |name| (name, true));
-        let column = COLUMNS.iter().find(|(_, name, _)| *name == named);
+        let column = COLUMNS.iter().find(|(name, _)| *name == named);
         Self {
             filter: query.text("q").unwrap_or_default().to_lowercase(),
-            order: column.map(|(column, ..)| (*column, is_down)),
-            page: usize::try_from(query.number("page").unwrap_or(1).max(1) - 1).unwrap_or(usize::MAX),
+            order: column.map(|(column, _)| (*column, is_down)),
+            page: query.number("page").unwrap_or(1),
         }
     }
 
@@ -84,30 +78,24 @@ impl Wanted {
         let mut chosen: Vec<&Item> = items.iter().filter(|item| self.matches(item)).collect();
         if let Some((column, is_down)) = self.order {
             // A stable order: equal ones stay in the container's.
-            chosen.sort_by(|a, b| if is_down { column.compare(b, a) } else { column.compare(a, b) });
+            chosen.sort_by(|a, b| if is_down { compare(column, b, a) } else { compare(column, a, b) });
         }
         chosen
     }
 
-    /// Writes the value of `sort` that stands for an order.
-    fn write_order(html: &mut Html, (column, is_down): (Column, bool)) {
-        let name = COLUMNS.iter().find(|(known, ..)| *known == column).map_or("", |(_, name, _)| *name);
-        html.raw(if is_down { "-" } else { "" }).raw(name);
-    }
-
-    /// Writes the address of a page in an order.
-    fn write_address(&self, html: &mut Html, order: Option<(Column, bool)>, page: usize) {
-        html.raw("?view=arrays");
+    /// Returns the address of a page in an order.
+    fn address(&self, order: Option<Order>, page: u64) -> String {
+        let mut address = "?view=arrays".to_owned();
         if let Some(order) = order {
-            html.raw("&amp;sort=");
-            Self::write_order(html, order);
+            address += &format!("&sort={}", sort_value(order));
         }
         if !self.filter.is_empty() {
-            html.raw("&amp;q=").text(&crate::serve::http::paths::encode_name(std::ffi::OsStr::new(&self.filter)));
+            address += &format!("&q={}", paths::encode_name(OsStr::new(&self.filter)));
         }
-        if page > 0 {
-            html.raw("&amp;page=").number(page as u64 + 1);
+        if page > 1 {
+            address += &format!("&page={page}");
         }
+        address
     }
 }
 
@@ -148,28 +136,26 @@ pub(super) fn write(html: &mut Html, container: &Entry, overview: &Overview, que
     let Contents::Items { items, .. } = &overview.contents else { return };
     let wanted = Wanted::of(query);
     let chosen = wanted.chosen(items);
-    let pages = chosen.len().div_ceil(ROWS).max(1);
-    let page = wanted.page.min(pages - 1);
-    let shown = chosen.get(page * ROWS..chosen.len().min((page + 1) * ROWS)).unwrap_or_default();
-    html.raw("<section class=\"files\" aria-labelledby=\"arrays-title\"><div class=\"bar\">");
-    html.raw("<h2 id=\"arrays-title\">Arrays</h2>");
-    write_count(html, (page * ROWS) as u64, shown.len() as u64, Some(chosen.len() as u64));
-    let hidden = |html: &mut Html| {
-        html.raw("<input type=\"hidden\" name=\"view\" value=\"arrays\">");
-        if let Some(order) = wanted.order {
-            html.raw("<input type=\"hidden\" name=\"sort\" value=\"");
-            Wanted::write_order(html, order);
-            html.raw("\">");
-        }
+    let pages = chosen.len().div_ceil(ROWS).max(1) as u64;
+    let page = wanted.page.clamp(1, pages);
+    let before = (page - 1) as usize * ROWS;
+    let shown = chosen.get(before..chosen.len().min(before + ROWS)).unwrap_or_default();
+    let order = wanted.order.map(|order| ("sort", sort_value(order)));
+    let list = List {
+        id: "arrays",
+        title: "Arrays",
+        before: before as u64,
+        shown: shown.len() as u64,
+        total: Some(chosen.len() as u64),
+        filter: &wanted.filter,
+        is_long: chosen.len() > ROWS,
+        hidden: [("view", "arrays".to_owned())].into_iter().chain(order).collect(),
     };
-    write_filter(html, &wanted.filter, chosen.len() > ROWS, hidden);
-    html.raw("</div>");
-    if shown.is_empty() {
-        html.raw("<p class=\"empty\">No name holds this text.</p></section>");
+    if !list.begin(html) {
         return;
     }
     html.raw("<table class=\"list of-files of-arrays\"><thead><tr>");
-    for (column, _, label) in COLUMNS {
+    for (column, label) in COLUMNS {
         write_head(html, &wanted, column, label);
     }
     html.raw("</tr></thead><tbody>");
@@ -177,13 +163,13 @@ pub(super) fn write(html: &mut Html, container: &Entry, overview: &Overview, que
         write_row(html, container, item);
     }
     html.raw("</tbody></table>");
-    write_pages(html, &wanted, page, pages);
+    html.pages("Pages", (page, Some(pages)), page < pages, |page| wanted.address(wanted.order, page));
     html.raw("</section>");
 }
 
-fn write_head(html: &mut Html, wanted: &Wanted, column: Column, label: &'static str) {
+fn write_head(html: &mut Html, wanted: &Wanted, column: &'static str, label: &'static str) {
     let current = wanted.order.filter(|(sorted, _)| *sorted == column).map(|(_, is_down)| is_down);
-    let is_number = column.begins_with_largest();
+    let is_number = is_number(column);
     html.raw("<th scope=\"col\"").raw(if is_number { " class=\"num\"" } else { "" });
     html.raw(match current {
         Some(true) => " aria-sort=\"descending\"",
@@ -196,9 +182,7 @@ fn write_head(html: &mut Html, wanted: &Wanted, column: Column, label: &'static 
         Some(is_down) if is_down == is_number => Some((column, !is_down)),
         Some(_) => None,
     };
-    html.raw("><a href=\"");
-    wanted.write_address(html, next, 0);
-    html.raw("\">").raw(label).raw(match current {
+    html.raw("><a href=\"").text(&wanted.address(next, 1)).raw("\">").raw(label).raw(match current {
         Some(true) => " <span aria-hidden=\"true\">↓</span>",
         Some(false) => " <span aria-hidden=\"true\">↑</span>",
         None => "",
@@ -236,27 +220,6 @@ fn write_row(html: &mut Html, container: &Entry, item: &Item) {
         html.text(&html::size(bytes));
     }
     html.raw("</td></tr>");
-}
-
-fn write_pages(html: &mut Html, wanted: &Wanted, page: usize, pages: usize) {
-    if pages == 1 {
-        return;
-    }
-    html.raw("<nav class=\"pages\" aria-label=\"Pages\">");
-    let link = |html: &mut Html, page: usize, label: &'static str, relation: &'static str| {
-        html.raw("<a class=\"button\" rel=\"").raw(relation).raw("\" href=\"");
-        wanted.write_address(html, wanted.order, page);
-        html.raw("\">").raw(label).raw("</a>");
-    };
-    if page > 0 {
-        link(html, page - 1, "← Previous", "prev");
-    }
-    html.raw("<span>Page ").text(&html::grouped(page as u64 + 1)).raw(" of ");
-    html.text(&html::grouped(pages as u64)).raw("</span>");
-    if page + 1 < pages {
-        link(html, page + 1, "Next →", "next");
-    }
-    html.raw("</nav>");
 }
 
 fn type_name(item: &Item) -> Option<Cow<'static, str>> {

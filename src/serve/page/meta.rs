@@ -19,31 +19,28 @@ const ELEMENTS: usize = 32;
 /// Most levels of objects within objects.
 const DEPTH: usize = 8;
 
-/// Parses a JSON document and returns what `take` finds; `None` if it is malformed or too large, or memory is short.
-pub(super) fn interpreted<T>(file: &Entry, take: impl FnOnce(&Map<String, Value>) -> T) -> Option<T> {
-    let size = Some(file.size()).filter(|&size| size <= limits::METADATA_JSON)?;
-    let bytes = file.read().ok()?;
-    let _room = file.volume().reserve(size * limits::JSON_ROOM).ok()?;
-    let document = serde_json::from_slice(&bytes).ok()?;
-    Some(take(&document))
+/// Returns a JSON document as HTML; `None` if it is malformed or too large, or memory is short.
+pub(super) fn document(file: &Entry) -> Option<Html> {
+    let size = Some(file.size()).filter(|&size| size <= limits::METADATA_JSON);
+    shown(file, &size.and_then(|_| file.read().ok())?)
 }
 
 /// Returns the attributes of a group or an array as HTML; `None` if it has none, they are too large or can't be read.
 pub(super) fn attributes(entry: &Entry) -> Option<Html> {
     let bytes = entry.attributes().ok()??;
-    let size = Some(bytes.len() as u64).filter(|&size| size <= limits::METADATA_JSON)?;
-    let _room = entry.volume().reserve(size * limits::JSON_ROOM).ok()?;
-    Some(shown(&serde_json::from_slice(&bytes).ok()?))
+    shown(entry, &bytes)
 }
 
-/// A document as HTML.
-pub(super) fn shown(document: &Map<String, Value>) -> Html {
+fn shown(entry: &Entry, document: &[u8]) -> Option<Html> {
+    let size = Some(document.len() as u64).filter(|&size| size <= limits::METADATA_JSON)?;
+    let _room = entry.volume().reserve(size * limits::JSON_ROOM).ok()?;
+    let document: Map<String, Value> = serde_json::from_slice(document).ok()?;
     let (mut html, mut left) = (Html::default(), VALUES);
-    write_object(&mut html, document, DEPTH, &mut left);
+    write_object(&mut html, &document, DEPTH, &mut left);
     if left == 0 {
         html.raw("<p class=\"empty\">There is more in the files below.</p>");
     }
-    html
+    Some(html)
 }
 
 fn write_object(html: &mut Html, object: &Map<String, Value>, depth: usize, left: &mut usize) {

@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 use serde::Serialize;
+use serde_json::json;
 
 use super::{elements::Elements, numbers, query::Query};
 use crate::{
@@ -146,22 +147,7 @@ impl Grid {
     }
 }
 
-/// The line before the pixels in the answer.
-#[derive(Debug, Serialize)]
-struct Head {
-    height: u64,
-    width: u64,
-    channels: u64,
-    /// Every `every`-th row and column of the array is shown.
-    every: u64,
-    /// `u8`, or `f32` for all other types.
-    pixels: &'static str,
-    /// The smallest and largest finite value of the pixels.
-    min: Option<f64>,
-    max: Option<f64>,
-}
-
-/// Returns a picture: a line of JSON, then the pixels row by row. They are bytes if the array's elements are, and
+/// Returns a picture: a line of JSON that says how it is made, then the pixels row by row. They are bytes if the array's elements are, and
 /// otherwise f32, little-endian. The query has `index`, or two `axes` and the indexes `at` along all.
 ///
 /// # Errors
@@ -189,17 +175,18 @@ pub(super) fn plane(array: &Elements, query: &Query) -> Result<Vec<u8>, Refusal>
             }
         }
     })?;
-    let head = Head {
-        height,
-        width,
-        channels,
-        every,
-        pixels: if is_bytes { "u8" } else { "f32" },
-        min: Some(min).filter(|min| min.is_finite()),
-        max: Some(max).filter(|max| max.is_finite()),
-    };
-    // Serializing cannot fail: all keys are texts.
-    let mut answer = serde_json::to_vec(&head).unwrap_or_default();
+    let head = json!({
+        "height": height,
+        "width": width,
+        "channels": channels,
+        // Every `every`-th row and column of the array is shown.
+        "every": every,
+        "pixels": if is_bytes { "u8" } else { "f32" },
+        // The smallest and largest finite value of the pixels.
+        "min": Some(min).filter(|min| min.is_finite()),
+        "max": Some(max).filter(|max| max.is_finite()),
+    });
+    let mut answer = head.to_string().into_bytes();
     answer.push(b'\n');
     answer.append(&mut pixels);
     Ok(answer)

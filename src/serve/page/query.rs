@@ -1,5 +1,7 @@
 //! The query of a URL: what follows the `?`.
 
+use percent_encoding::percent_decode_str;
+
 /// Names and values, in order.
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
@@ -26,27 +28,7 @@ impl Query {
 }
 
 fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        let escaped = || {
-            let digits = std::str::from_utf8(after.get(..2)?).ok()?;
-            digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| u8::from_str_radix(digits, 16).ok())?
-        };
-        bytes.push(match byte {
-            b'+' => b' ',
-            b'%' => match escaped() {
-                Some(byte) => {
-                    rest = &after[2..];
-                    byte
-                }
-                None => b'%',
-            },
-            byte => byte,
-        });
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

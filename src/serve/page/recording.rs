@@ -5,8 +5,7 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{elements::Elements, html::Html};
 use crate::{
@@ -43,8 +42,7 @@ pub(super) fn write(main: &mut Html, container: &Entry, recording: &Recording) {
     });
     // JavaScript's numbers hold no 64 bits.
     let about = json!({"first": first.to_string(), "last": last.to_string(), "topics": topics.collect::<Vec<_>>()});
-    main.raw("<section class=\"recording\" id=\"recording\" aria-label=\"Timeline\" data-recording=\"");
-    main.text(&about.to_string()).raw("\"></section>");
+    main.section("recording", "recording", "Timeline", &about);
 }
 
 /// The times of a topic.
@@ -83,18 +81,12 @@ fn border((first, last): (u64, u64), bucket: u64) -> u64 {
     first.saturating_add(part as u64)
 }
 
-/// How many messages a topic has in each bucket between two times. The first counts what is before, too, and the last
-/// what is behind.
-#[derive(Debug, Serialize)]
-pub(super) struct Marks {
-    counts: Vec<u64>,
-}
-
-/// Returns the marks of a topic; `None` if the folder is none.
+/// Returns how many messages a topic has in each bucket between two times; `None` if the folder is no topic. The first
+/// bucket counts what is before, too, and the last what is behind.
 ///
 /// # Errors
 /// Those of reading its times.
-pub(super) fn marks(topic: &Entry, all: (u64, u64)) -> Result<Option<Marks>, Error> {
+pub(super) fn marks(topic: &Entry, all: (u64, u64)) -> Result<Option<Value>, Error> {
     let Some(times) = Times::of(topic)? else { return Ok(None) };
     let rows = times.0.rows;
     let mut behind = Vec::with_capacity(BUCKETS as usize);
@@ -117,31 +109,24 @@ pub(super) fn marks(topic: &Entry, all: (u64, u64)) -> Result<Option<Marks>, Err
     }
     behind.push(rows);
     let counts = std::iter::once(&0).chain(&behind).zip(&behind).map(|(from, to)| to - from);
-    Ok(Some(Marks { counts: counts.collect() }))
+    Ok(Some(json!({"counts": counts.collect::<Vec<_>>()})))
 }
 
-/// The last message of a topic at a time.
-#[derive(Debug, Serialize)]
-pub(super) struct At {
-    /// Its number; `None` before the first.
-    row: Option<u64>,
-    /// The address of its picture, if there is one.
-    picture: Option<String>,
-}
-
-/// Returns the last message of a topic at a time; `None` if the folder is no topic.
+/// Returns the number of the last message of a topic at a time, and the address of its picture, if there is one; `None`
+/// if the folder is no topic.
 ///
 /// # Errors
 /// Those of reading its times.
-pub(super) fn at(topic: &Entry, time: u64) -> Result<Option<At>, Error> {
+pub(super) fn at(topic: &Entry, time: u64) -> Result<Option<Value>, Error> {
     let Some(times) = Times::of(topic)? else { return Ok(None) };
-    let Some(row) = times.behind(time, 0)?.checked_sub(1) else { return Ok(Some(At { row: None, picture: None })) };
+    let row = times.behind(time, 0)?.checked_sub(1);
     let digits = times.0.rows.saturating_sub(1).to_string().len().max(3);
     let picture = |suffix| {
-        let name = format!("{row:0digits$}{suffix}");
+        let name = format!("{:0digits$}{suffix}", row?);
         topic.get(Path::new(IMAGES).join(name)).ok().map(|file| paths::address(&file))
     };
-    Ok(Some(At { row: Some(row), picture: [".jpg", ".png"].into_iter().find_map(picture) }))
+    let picture = [".jpg", ".png"].into_iter().find_map(picture);
+    Ok(Some(json!({"row": row, "picture": picture})))
 }
 
 #[cfg(test)]

@@ -53,15 +53,13 @@ pub(super) struct Head {
 #[derive(Debug, Clone)]
 enum Source {
     /// A column of a container that is a table: its folder, by its path in it, and the file with the names of keys.
-    Column { container: Entry, path: String, is_key: bool, key_names: Option<String> },
-    /// An array.
-    Array(Entry),
-    /// An array, and the offsets of its rows.
-    Ragged(Entry, Entry),
-    /// A column of an array of several axes.
-    Part(Elements, u64),
-    /// A column of a Parquet file.
-    Stored { table: Arc<volume::Table>, number: usize, is_list: bool, is_numeric: bool },
+    Folder {
+        container: Entry,
+        path: String,
+        is_key: bool,
+        key_names: Option<String>,
+    },
+    Open(Column),
     /// Why there is nothing to show.
     Unusable(String),
 }
@@ -120,8 +118,9 @@ impl Table {
     pub(super) fn of_stored(file: &Entry) -> Result<Self, Error> {
         let table = Arc::new(volume::Table::open(file)?);
         let head = |(number, column): (usize, tree::FileColumn)| {
-            let tree::FileColumn { name, kind, is_numeric, is_list } = column;
-            Head { name, kind, source: Source::Stored { table: table.clone(), number, is_list, is_numeric } }
+            let tree::FileColumn { name, kind, is_numeric, .. } = column;
+            let source = Source::Open(Column::Stored { table: table.clone(), number, is_numeric });
+            Head { name, kind, source }
         };
         Ok(Self { rows: table.rows(), columns: table.columns().enumerate().map(head).collect() })
     }
@@ -145,7 +144,7 @@ impl Table {
         let columns = (0..columns).map(|column| Head {
             name: name(column),
             kind: kind.to_string(),
-            source: Source::Part(array.clone(), column),
+            source: Source::Open(Column::Part(array.clone(), column)),
         });
         Self { rows: array.rows, columns: columns.collect() }
     }
@@ -154,7 +153,7 @@ impl Table {
         let head = |column: &overview::Column| {
             let source = match &column.unusable {
                 Some((status, reason)) => Source::Unusable(format!("{status}: {reason}")),
-                None => Source::Column {
+                None => Source::Folder {
                     container: container.clone(),
                     path: column.path.clone(),
                     is_key: column.key.is_some(),
@@ -177,23 +176,21 @@ impl Table {
             if let Some(name) = name.strip_suffix(".npy")
                 && let Some(array) = Elements::of(&entry)?
             {
-                arrays.insert(name.to_owned(), (entry.clone(), array));
+                arrays.insert(name.to_owned(), array);
             }
         }
         let mut rows = None;
         let mut columns = Vec::new();
-        for (name, (entry, array)) in &arrays {
+        for (name, array) in &arrays {
             let offsets = arrays.get(&format!("{name}_offset"));
             let is_offsets = name.strip_suffix("_offset").is_some_and(|name| arrays.contains_key(name));
             // The schema of a tree sequence's metadata is one text and no column.
             if is_offsets || name == "metadata_schema" {
                 continue;
             }
-            let (length, source) = match offsets {
-                Some((offsets, starts)) => {
-                    (starts.rows.saturating_sub(1), Source::Ragged(entry.clone(), offsets.clone()))
-                }
-                None => (array.rows, Source::Array(entry.clone())),
+            let (length, column) = match offsets.cloned() {
+                Some(offsets) => (offsets.rows.saturating_sub(1), Column::Ragged { offsets, values: array.clone() }),
+                None => (array.rows, Column::Elements(array.clone())),
             };
             if array.shape.is_empty() || *rows.get_or_insert(length) != length {
                 return Ok(None);
@@ -201,7 +198,11 @@ impl Table {
             let axes = array.shape.get(1..).unwrap_or_default();
             let kind = if axes.is_empty() { String::new() } else { format!("[{}]", super::elements::shape_text(axes)) };
             let kind = if offsets.is_some() { "[]".to_owned() } else { kind };
-            columns.push(Head { name: name.clone(), kind: format!("{}{kind}", array.dtype), source });
+            columns.push(Head {
+                name: name.clone(),
+                kind: format!("{}{kind}", array.dtype),
+                source: Source::Open(column),
+            });
         }
         // A single column is better seen as an array.
         Ok(rows.filter(|_| columns.len() > 1).map(|rows| Self { rows, columns }))
@@ -242,32 +243,22 @@ impl Table {
 impl Head {
     fn page(&self) -> Option<String> {
         match &self.source {
-            Source::Column { container, path, .. } => {
+            Source::Folder { container, path, .. } => {
                 Some(format!("/files/{}/", paths::encode(&container.path().join(path))))
             }
-            Source::Array(entry) | Source::Ragged(entry, _) => Some(super::address(entry)),
-            Source::Part(..) | Source::Stored { .. } | Source::Unusable(_) => None,
+            Source::Open(Column::Elements(array) | Column::Ragged { values: array, .. }) => {
+                Some(super::address(&array.entry))
+            }
+            Source::Open(_) | Source::Unusable(_) => None,
         }
     }
 
     /// Opens the files of the column, or returns why that failed.
     fn open(&self) -> Result<Column, String> {
-        let elements = |entry: &Entry| match Elements::of(entry) {
-            Ok(Some(array)) => Ok(array),
-            Ok(None) => Err(format!("{}: not an array", entry.path().display())),
-            Err(error) => Err(error.to_string()),
-        };
         match &self.source {
             Source::Unusable(reason) => Err(reason.clone()),
-            Source::Part(array, column) => Ok(Column::Part(array.clone(), *column)),
-            Source::Stored { table, number, is_list, is_numeric } => {
-                Ok(Column::Stored { table: table.clone(), number: *number, is_list: *is_list, is_numeric: *is_numeric })
-            }
-            Source::Array(entry) => Ok(Column::Elements(elements(entry)?)),
-            Source::Ragged(values, offsets) => {
-                Ok(Column::Ragged { values: elements(values)?, offsets: elements(offsets)? })
-            }
-            Source::Column { container, path, is_key, key_names } => {
+            Source::Open(column) => Ok(column.clone()),
+            Source::Folder { container, path, is_key, key_names } => {
                 let folder = container.get(path).map_err(|error| error.to_string())?;
                 let names = || key_names.as_ref().map(|path| names_of_keys(container, path)).unwrap_or_default();
                 column(&folder, is_key.then_some(names))

@@ -98,17 +98,9 @@ pub(super) fn refusal(volume: &Volume, refusal: &Refusal) -> Made {
     (refusal.status, framed(volume, "Error", Path::new(""), &[], &main))
 }
 
-/// Makes the page of a folder or container. If that fails, the page says why.
-pub(super) fn folder(volume: &Volume, entry: &Entry, query: &Query) -> Made {
-    made(volume, entry, folder_main(volume, entry, query))
-}
-
-/// The page of a file.
-pub(super) fn file(volume: &Volume, entry: &Entry, query: &Query) -> Made {
-    made(volume, entry, file_main(entry, query))
-}
-
-fn made(volume: &Volume, entry: &Entry, main: Result<(Html, &'static [&'static str]), Error>) -> Made {
+/// Makes the page of a folder, a container or a file. If that fails, the page says why.
+pub(super) fn entry(volume: &Volume, entry: &Entry, query: &Query) -> Made {
+    let main = if entry.is_folder() { folder_main(volume, entry, query) } else { file_main(entry, query) };
     let title = name_of(volume, entry);
     match main {
         Ok((main, scripts)) => (StatusCode::OK, framed(volume, &title, entry.path(), scripts, &main)),
@@ -125,8 +117,8 @@ const TABLE: &[&str] = &["table.js"];
 
 fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static str]), Error> {
     let overview = entry.overview()?;
-    let place = super::container_path(entry);
-    let inside = place.as_ref().map(|(_, inside)| &**inside);
+    let inside = entry.is_inside().then(|| entry.inside());
+    let inside = inside.as_deref();
     let mut main = Html::default();
     main.raw("<div class=\"head\"><h1>");
     // An episode of a file that has many has only a number as its name.
@@ -254,8 +246,7 @@ fn write_table(main: &mut Html, table: &Table, entry: &Entry) {
         "rows": table.rows,
         "columns": table.columns.len(),
     });
-    main.raw("<section class=\"rows\" id=\"table\" aria-label=\"Rows\" data-table=\"").text(&about.to_string());
-    main.raw("\"></section>");
+    main.section("rows", "table", "Rows", &about);
 }
 
 /// Returns the name of an episode by its folder: the number, behind the name of the part of the data set that it is in.
@@ -314,17 +305,7 @@ fn write_episodes(main: &mut Html, entry: &Entry, inside: &str, shown: Range<u64
         main.raw("</td><td class=\"num\">").text(&frames.to_string()).raw("</td></tr>");
     }
     main.raw("</tbody></table>");
-    if pages > 1 {
-        main.raw("<nav class=\"pages\" aria-label=\"Pages of episodes\">");
-        if page > 1 {
-            main.raw("<a class=\"button\" rel=\"prev\" href=\"?episodes=").number(page - 1).raw("\">← Previous</a>");
-        }
-        main.raw("<span>Page ").text(&html::grouped(page)).raw(" of ").text(&html::grouped(pages)).raw("</span>");
-        if page < pages {
-            main.raw("<a class=\"button\" rel=\"next\" href=\"?episodes=").number(page + 1).raw("\">Next →</a>");
-        }
-        main.raw("</nav>");
-    }
+    main.pages("Pages of episodes", (page, Some(pages)), page < pages, |page| format!("?episodes={page}"));
     main.raw("</section>");
     Ok(())
 }
@@ -371,8 +352,7 @@ fn file_main(entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static s
         "picture": layout,
         "picture_first": layout.is_some_and(|layout| plane::is_picture_like(&array, layout)),
     });
-    main.raw("<section class=\"array\" id=\"array\" aria-label=\"Array\" data-array=\"").text(&about.to_string());
-    main.raw("\"></section>");
+    main.section("array", "array", "Array", &about);
     Ok((main, ARRAY))
 }
 

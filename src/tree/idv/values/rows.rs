@@ -6,7 +6,7 @@ use std::{ops::Range, sync::Arc};
 use super::{Fault, Item, ReadContext, Show, Shown, Values};
 use crate::{
     format::DType,
-    tree::{Cells, Elements, Text},
+    tree::{Cell, Cells, Text},
 };
 
 /// Returns rows of a column: at most the first `elements` slots of each, and at most the first `bytes` of a text.
@@ -40,8 +40,8 @@ pub(in crate::tree::idv) fn rows(
             let count = slots[1].saturating_sub(slots[0]);
             let slots = slots[0]..slots[0] + count.min(elements);
             let elements = match dtype {
-                Some(dtype) => Elements::Numbers(dtype, part.numbers(slots, dtype)?),
-                None => Elements::Texts(part.texts(&slots, bytes)?),
+                Some(dtype) => part.numbers(slots, dtype)?,
+                None => part.texts(&slots, bytes)?,
             };
             cells.push(Cells { count: values.ty.dims.as_ref().map(|_| count), elements });
         }
@@ -73,19 +73,21 @@ impl Part<'_> {
         }
     }
 
-    fn numbers(&self, slots: Range<u64>, dtype: DType) -> Result<Vec<u8>, Fault> {
+    fn numbers(&self, slots: Range<u64>, dtype: DType) -> Result<Vec<Option<Cell>>, Fault> {
         let width = dtype.size();
-        self.read(Show::Values, slots.start * width, (slots.end - slots.start) * width)
+        let bytes = self.read(Show::Values, slots.start * width, (slots.end - slots.start) * width)?;
+        let numbers = bytes.chunks_exact((width as usize).max(1));
+        Ok(numbers.map(|number| Some(Cell::Number(dtype, number.to_vec()))).collect())
     }
 
     /// Returns the first bytes of texts; `None` for missing ones.
-    fn texts(&self, slots: &Range<u64>, most: u64) -> Result<Vec<Option<Text>>, Fault> {
+    fn texts(&self, slots: &Range<u64>, most: u64) -> Result<Vec<Option<Cell>>, Fault> {
         let starts = self.wide(Show::Offsets, &(slots.start..slots.end + 1))?;
         let missing = self.read(Show::Missing, slots.start, slots.end - slots.start)?;
         let texts = starts.windows(2).zip(missing).map(|(text, missing)| {
             let length = text[1].saturating_sub(text[0]);
             match missing {
-                0 => Ok(Some(Text { bytes: self.read(Show::Text, text[0], length.min(most))?, length })),
+                0 => Ok(Some(Cell::Text(Text { bytes: self.read(Show::Text, text[0], length.min(most))?, length }))),
                 _ => Ok(None),
             }
         });
