@@ -41,7 +41,7 @@ use std::fmt;
 
 pub use crate::codec::{Crc, CrcKind};
 use crate::{codec::Codec, source::SourceError};
-pub use dtype::{DType, DateUnit, TimeUnit};
+pub use dtype::{DType, DateUnit, TimeUnit, civil};
 pub(crate) use dtype::{bf16, half};
 pub use fixed::{utf32, without_nuls};
 pub use recognition::{FRONT, Front, Recognition, has_suffix};

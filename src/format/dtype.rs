@@ -125,6 +125,20 @@ impl fmt::Display for DateUnit {
     }
 }
 
+/// Returns year, month and day of a day that is counted from 1970-01-01, in the proleptic Gregorian calendar. Years are
+/// counted from March, so that the leap day is the last of its year.
+pub fn civil(days: i64) -> (i64, i64, i64) {
+    let from_march = days + 719_468;
+    let era = from_march.div_euclid(146_097);
+    let day_of_era = from_march.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year_of_era + next, month, day)
+}
+
 impl DType {
     /// Bytes of one value; at least 1.
     pub fn size(self) -> u64 {

@@ -33,8 +33,6 @@ pub(crate) struct FileColumn {
     pub(crate) kind: String,
     /// Whether each row has a number.
     pub(crate) is_numeric: bool,
-    /// Whether each row has any number of values.
-    pub(crate) is_list: bool,
 }
 
 impl TableFile {
@@ -80,7 +78,7 @@ impl TableFile {
         };
         let is_list = leaf.has_lists();
         let is_numeric = !is_list && matches!(leaf.values, Values::Numbers(_) | Values::Decimals(_));
-        Some(FileColumn { name, kind: if is_list { kind + "[]" } else { kind }, is_numeric, is_list })
+        Some(FileColumn { name, kind: if is_list { kind + "[]" } else { kind }, is_numeric })
     }
 
     /// Returns some rows of a column, at most `values` values of each and `bytes` bytes of a value. Memory for them is

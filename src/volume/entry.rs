@@ -245,14 +245,12 @@ impl Entry {
     /// system.
     pub fn read_range(&self, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
         if self.is_folder() {
-            return Err(Error::new(ErrorKind::IsAFolder, format!("{}: is a folder", self.path.display())));
+            return Err(self.error(ErrorKind::IsAFolder, "is a folder"));
         }
         let length = length.min(self.size().saturating_sub(offset));
         let mut bytes = Vec::new();
         let reserved = usize::try_from(length).ok().and_then(|length| bytes.try_reserve_exact(length).ok());
-        reserved.ok_or_else(|| {
-            Error::new(ErrorKind::OutOfMemory, format!("{}: no memory for {length} bytes", self.path.display()))
-        })?;
+        reserved.ok_or_else(|| self.error(ErrorKind::OutOfMemory, &format!("no memory for {length} bytes")))?;
         while (bytes.len() as u64) < length {
             let done = bytes.len() as u64;
             let piece = self.vfs().read_copied(self.handle.ino, offset + done, PIECE.min(length - done))?;
@@ -287,15 +285,14 @@ impl Entry {
     /// holds anything.
     pub fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         if self.is_folder() {
-            return Err(Error::new(ErrorKind::IsAFolder, format!("{}: is a folder", self.path.display())));
+            return Err(self.error(ErrorKind::IsAFolder, "is a folder"));
         }
         let mut done = 0;
         while done < out.len() {
             match self.vfs().read_into(self.handle.ino, offset.saturating_add(done as u64), &mut out[done..])? {
                 0 => {
                     let end = offset.saturating_add(done as u64);
-                    let reason = format!("{}: ended at byte {end}", self.path.display());
-                    return Err(Error::new(ErrorKind::InvalidInput, reason));
+                    return Err(self.error(ErrorKind::InvalidInput, &format!("ended at byte {end}")));
                 }
                 read => done += read,
             }
@@ -417,7 +414,7 @@ impl Entry {
     }
 
     fn no_episode(&self, position: u64) -> Error {
-        Error::new(ErrorKind::NotFound, format!("{}: no episode {position}", self.path.display()))
+        self.error(ErrorKind::NotFound, &format!("no episode {position}"))
     }
 
     /// Returns an overview, for people, of the container that contains this entry; `None` outside of containers.
@@ -543,20 +540,31 @@ impl Entry {
         Ok(info.and_then(|info| Some((info.dtype?, info.shape?))))
     }
 
+    /// Returns the same, and where the elements begin in the file.
+    pub(crate) fn placed_array(&self) -> Result<Option<(ElementType, Vec<u64>, u64)>, Error> {
+        let Some((dtype, shape)) = self.array_type()? else { return Ok(None) };
+        let axes = shape.iter().try_fold(dtype.size(), |bytes, &axis| bytes.checked_mul(axis));
+        // The elements follow the header, up to the end of the file.
+        match axes.and_then(|bytes| self.size().checked_sub(bytes)).filter(|_| self.is_file()) {
+            Some(start) => Ok(Some((dtype, shape, start))),
+            None => Err(self.error(ErrorKind::Damaged, "its shape does not fit its size")),
+        }
+    }
+
+    fn no_array(&self) -> Error {
+        self.error(ErrorKind::NotAnArray, "not an array")
+    }
+
+    fn error(&self, kind: ErrorKind, reason: &str) -> Error {
+        Error::new(kind, format!("{}: {reason}", self.path.display()))
+    }
+
     /// Returns the array that a `.npy` file shows.
     ///
     /// # Errors
     /// [`ErrorKind::NotAnArray`] for all other files, and those of [`Self::read_range`].
     pub fn array(&self) -> Result<Array, Error> {
-        let Some((dtype, shape)) = self.array_type()? else {
-            return Err(Error::new(ErrorKind::NotAnArray, format!("{}: not an array", self.path.display())));
-        };
-        let axes = shape.iter().try_fold(dtype.size(), |bytes, &axis| bytes.checked_mul(axis));
-        // The elements follow the header, up to the end of the file.
-        let start = axes.and_then(|bytes| self.size().checked_sub(bytes));
-        let start = start.ok_or_else(|| {
-            Error::new(ErrorKind::Damaged, format!("{}: its shape does not fit its size", self.path.display()))
-        })?;
+        let (dtype, shape, start) = self.placed_array()?.ok_or_else(|| self.no_array())?;
         let data = self.read_range(start, self.size() - start)?;
         Ok(Array::new(dtype, shape, data))
     }
@@ -575,7 +583,7 @@ impl Entry {
         })?;
         match filled {
             Some(true) => Ok(()),
-            _ => Err(Error::new(ErrorKind::NotAnArray, format!("{}: not an array", self.path.display()))),
+            _ => Err(self.no_array()),
         }
     }
 

@@ -419,17 +419,10 @@ fn mode(attr: &Attr) -> String {
     text
 }
 
-/// Returns a time in UTC, to the minute. Days are converted in the proleptic Gregorian calendar by eras of 400 years,
-/// each starting in March so that the leap day comes last.
+/// Returns a time in UTC, to the minute.
 pub(in crate::cli) fn date(seconds: i64) -> String {
-    let (days, second) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + i64::from(month <= 2);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = crate::format::civil(days);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", second / 3600, second / 60 % 60)
 }
 

@@ -72,11 +72,11 @@ pub(in crate::serve) async fn accept(listener: TcpListener, handler: Arc<Handler
 
 async fn serve(stream: TcpStream, handler: Arc<Handler>, place: Arc<Place>) {
     let _ = stream.set_nodelay(true);
-    let stream = Patient::new(stream, place.taken.clone());
+    let stream = Patient { stream, shared: place.shared.clone(), waiting: None };
     let Some(tls) = &handler.site.tls else { return answer_all(stream, handler, place).await };
     let shaken = tokio::select! {
         shaken = tokio::time::timeout(Duration::from_secs(limits::REQUEST_SECONDS), tls.accept(stream)) => shaken,
-        () = place.leave.notified() => return,
+        () = place.shared.leave.notified() => return,
     };
     match shaken {
         Ok(Ok(stream)) => answer_all(stream, handler.clone(), place).await,
@@ -110,12 +110,9 @@ async fn answer_all(stream: impl AsyncRead + AsyncWrite + Unpin, handler: Arc<Ha
         // A request that has come already is answered.
         biased;
         ended = served.as_mut() => ended,
-        () = place.leave.notified() => {
-            if place.is_slow.load(Relaxed) {
-                return;
-            }
+        () = place.shared.leave.notified() => {
             // hyper would keep a connection without a request until its time is up.
-            if !place.was_asked.load(Relaxed) {
+            if place.shared.is_slow.load(Relaxed) || !place.was_asked.load(Relaxed) {
                 return;
             }
             // If a request has just come, it is still answered.
@@ -159,18 +156,25 @@ struct Open {
     is_new_since: Option<Instant>,
     /// When its current answer began, and what its client had taken before.
     answer: (Instant, u64),
+    shared: Arc<Shared>,
+}
+
+/// What a connection and the places know of it.
+#[derive(Default)]
+struct Shared {
     /// Bytes that its client has taken.
-    taken: Arc<AtomicU64>,
+    taken: AtomicU64,
     /// Set before it has to give way in the middle of an answer.
-    is_slow: Arc<AtomicBool>,
-    leave: Arc<Notify>,
+    is_slow: AtomicBool,
+    /// Notified when it has to give way.
+    leave: Notify,
 }
 
 impl Open {
     /// Returns the bytes a second at which its client takes its answer; `None` if it is too early to tell.
     fn rate(&self) -> Option<u64> {
         let seconds = self.answer.0.elapsed().as_secs();
-        let taken = self.taken.load(Relaxed).saturating_sub(self.answer.1);
+        let taken = self.shared.taken.load(Relaxed).saturating_sub(self.answer.1);
         (self.is_answering && seconds >= limits::RATE_SECONDS).then(|| taken / seconds.max(1))
     }
 }
@@ -187,10 +191,7 @@ pub(in crate::serve) struct Place {
     places: Arc<Places>,
     number: u64,
     was_asked: AtomicBool,
-    taken: Arc<AtomicU64>,
-    is_slow: Arc<AtomicBool>,
-    /// Notified when the connection has to give way.
-    leave: Arc<Notify>,
+    shared: Arc<Shared>,
 }
 
 impl Places {
@@ -208,8 +209,7 @@ impl Places {
             state.make_room(limits::STRANGERS, |open| !open.is_known).ok_or(Full::Server)?;
         }
         state.make_room(limits::CONNECTIONS, |_| true).ok_or(Full::Server)?;
-        let (number, leave) = (state.tick(), Arc::<Notify>::default());
-        let (taken, is_slow) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (number, shared) = (state.tick(), Arc::<Shared>::default());
         let open = Open {
             client,
             is_known: false,
@@ -217,12 +217,10 @@ impl Places {
             since: number,
             is_new_since: Some(Instant::now()),
             answer: (Instant::now(), 0),
-            taken: taken.clone(),
-            is_slow: is_slow.clone(),
-            leave: leave.clone(),
+            shared: shared.clone(),
         };
         state.open.insert(number, open);
-        Ok(Place { places: places.clone(), number, was_asked: AtomicBool::new(false), taken, is_slow, leave })
+        Ok(Place { places: places.clone(), number, was_asked: AtomicBool::new(false), shared })
     }
 }
 
@@ -241,14 +239,14 @@ impl State {
         let is_new = |open: &Open| open.is_new_since.is_some_and(|begin| begin.elapsed() < A_MOMENT);
         let waiting = self.open.iter().filter(|(_, open)| is_kind(open) && !open.is_answering && !is_new(open));
         if let Some((&oldest, _)) = waiting.min_by_key(|(_, open)| open.since) {
-            self.open.remove(&oldest)?.leave.notify_one();
+            self.open.remove(&oldest)?.shared.leave.notify_one();
             return Some(());
         }
         let rated = self.open.iter().filter(|(_, open)| is_kind(open)).filter_map(|(n, open)| Some((open.rate()?, *n)));
         let (_, slowest) = rated.filter(|(rate, _)| *rate < limits::LEAST_RATE).min()?;
         let slowest = self.open.remove(&slowest)?;
-        slowest.is_slow.store(true, Relaxed);
-        slowest.leave.notify_one();
+        slowest.shared.is_slow.store(true, Relaxed);
+        slowest.shared.leave.notify_one();
         Some(())
     }
 }
@@ -283,7 +281,7 @@ impl Answering {
         place.was_asked.store(true, Relaxed);
         place.change(|open, _| {
             (open.is_answering, open.is_new_since) = (true, None);
-            open.answer = (Instant::now(), open.taken.load(Relaxed));
+            open.answer = (Instant::now(), open.shared.taken.load(Relaxed));
         });
         Self(place)
     }
@@ -322,20 +320,16 @@ impl hyper::body::Body for Answer {
 /// A connection whose writes fail if the client takes nothing for `limits::STALLED_SECONDS`.
 struct Patient {
     stream: TcpStream,
-    /// Bytes that were written.
-    taken: Arc<AtomicU64>,
+    /// Counts the bytes that were written.
+    shared: Arc<Shared>,
     /// Runs while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl Patient {
-    fn new(stream: TcpStream, taken: Arc<AtomicU64>) -> Self {
-        Self { stream, taken, waiting: None }
-    }
-
     fn written(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(done) = &written {
-            self.taken.fetch_add(done.as_ref().map_or(0, |&bytes| bytes as u64), Relaxed);
+            self.shared.taken.fetch_add(done.as_ref().map_or(0, |&bytes| bytes as u64), Relaxed);
             self.waiting = None;
             return written;
         }
@@ -453,7 +447,7 @@ mod tests {
 
     /// As if a client had been answered for an hour, and had taken so many bytes.
     fn answered_for_an_hour(place: &Place, bytes: u64) {
-        place.taken.fetch_add(bytes, Relaxed);
+        place.shared.taken.fetch_add(bytes, Relaxed);
         let begin = Instant::now() - Duration::from_secs(3600);
         place.change(|open, _| open.answer.0 = begin);
     }
@@ -479,7 +473,7 @@ mod tests {
             .for_each(|(open, less)| open.answer.1 = less);
         assert!(Places::take(&places, HERE).is_ok());
         assert_eq!([0, 1, 2].map(|number| has_place(&open[number])), [true, false, true]);
-        assert!(open[1].is_slow.load(Relaxed) && !open[0].is_slow.load(Relaxed));
+        assert!(open[1].shared.is_slow.load(Relaxed) && !open[0].shared.is_slow.load(Relaxed));
         drop(answering);
     }
 

@@ -54,7 +54,7 @@ pub(in crate::serve) async fn answered(site: &Arc<Site>, prefix: &str, head: Par
     if let Some(file) = site.recent.get(address)
         && let Ok(what) = file.wanted(&head, Wait::Never)
     {
-        return Ok(Answer { file, what }.into_response(site, &head));
+        return Ok(respond(site, &head, &file, what));
     }
     let address = address.to_owned();
     let head = Arc::new(head);
@@ -74,14 +74,15 @@ pub(in crate::serve) async fn answered(site: &Arc<Site>, prefix: &str, head: Par
             Some(form) => listing::answer(site, &folder, form).await,
             None => page::folder(site, &folder, &head).await,
         },
-        Found::File(answer) => Ok(answer.into_response(site, &head)),
+        Found::File(file, what) => Ok(respond(site, &head, &file, what)),
     }
 }
 
 /// What an address leads to.
 enum Found {
     Folder(Entry),
-    File(Answer),
+    /// A file, and what of it is sent.
+    File(Arc<Shown>, What),
 }
 
 /// A file in one state.
@@ -91,12 +92,7 @@ pub(in crate::serve) struct Shown {
     validators: Validators,
 }
 
-/// A file, and what of it is sent.
-struct Answer {
-    file: Arc<Shown>,
-    what: What,
-}
-
+/// What is sent of a file.
 enum What {
     /// 200, or 206 for a part. `first` is the first piece, which was already read; `None` for HEAD.
     Bytes { range: Range<u64>, is_part: bool, first: Option<Bytes> },
@@ -127,7 +123,7 @@ fn look_up(site: &Site, address: &str, head: &Parts) -> Result<Found, Refusal> {
     let file = Arc::new(Shown { entry, tag, validators });
     let what = file.wanted(head, Wait::Always)?;
     site.recent.put(address, &file);
-    Ok(Found::File(Answer { file, what }))
+    Ok(Found::File(file, what))
 }
 
 impl Shown {
@@ -170,69 +166,66 @@ impl Shown {
     }
 }
 
-impl Answer {
-    fn into_response(self, site: &Arc<Site>, head: &Parts) -> Response {
-        let Self { file, what } = self;
-        let Shown { entry, tag, validators } = &*file;
-        let size = entry.size();
-        let (media_type, is_shown) = types::media_type(entry.name());
-        let mut response = Response::new(Body::empty());
-        let headers = response.headers_mut();
-        if let Some(etag) = validators.etag.as_deref().and_then(|etag| HeaderValue::from_str(etag).ok()) {
-            headers.insert(header::ETAG, etag);
-            headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        }
-        if let Ok(modified) = HeaderValue::from_str(&httpdate::fmt_http_date(validators.modified)) {
-            headers.insert(header::LAST_MODIFIED, modified);
-        }
-        // The browser asks each time whether its copy is still the same.
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-        headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-        let (status, segments, length) = match what {
-            What::Status(status) => {
-                if status == StatusCode::RANGE_NOT_SATISFIABLE {
-                    insert(headers, header::CONTENT_RANGE, &format!("bytes */{size}"));
-                }
-                if status != StatusCode::NOT_MODIFIED {
-                    headers.insert(header::CONTENT_LENGTH, 0.into());
-                }
-                *response.status_mut() = status;
-                return response;
-            }
-            What::Bytes { range, is_part, first } => {
-                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-                let length = range.end - range.start;
-                if is_part {
-                    insert(headers, header::CONTENT_RANGE, &content_range(&range, size));
-                }
-                let read = first.as_ref().map_or(0, |first| first.len() as u64);
-                let rest = Some(Segment::Range(range.start + read..range.end)).filter(|_| read < length);
-                let segments: VecDeque<Segment> = first.map(Segment::Text).into_iter().chain(rest).collect();
-                (if is_part { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK }, segments, length)
-            }
-            What::Parts(parts) => {
-                let boundary = random_hex();
-                insert(headers, header::CONTENT_TYPE, &format!("multipart/byteranges; boundary={boundary}"));
-                let (segments, length) = multipart(&boundary, &parts, media_type, size);
-                (StatusCode::PARTIAL_CONTENT, segments, length)
-            }
-        };
-        headers.insert(header::CONTENT_LENGTH, length.into());
-        if !is_shown {
-            // The browser takes the name from the address.
-            headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
-        }
-        *response.status_mut() = status;
-        if head.method == Method::GET {
-            *response.body_mut() = match <[_; 1]>::try_from(Vec::from(segments)) {
-                // Everything is read: the file need not stay open.
-                Ok([Segment::Text(bytes)]) => Body::from(bytes),
-                Ok([range]) => Sending::new(site.clone(), entry.clone(), *tag, VecDeque::from([range])).into_body(),
-                Err(segments) => Sending::new(site.clone(), entry.clone(), *tag, segments.into()).into_body(),
-            };
-        }
-        response
+fn respond(site: &Arc<Site>, head: &Parts, file: &Shown, what: What) -> Response {
+    let Shown { entry, tag, validators } = file;
+    let size = entry.size();
+    let (media_type, is_shown) = types::media_type(entry.name());
+    let mut response = Response::new(Body::empty());
+    let headers = response.headers_mut();
+    if let Some(etag) = validators.etag.as_deref().and_then(|etag| HeaderValue::from_str(etag).ok()) {
+        headers.insert(header::ETAG, etag);
+        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     }
+    if let Ok(modified) = HeaderValue::from_str(&httpdate::fmt_http_date(validators.modified)) {
+        headers.insert(header::LAST_MODIFIED, modified);
+    }
+    // The browser asks each time whether its copy is still the same.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    let (status, segments, length) = match what {
+        What::Status(status) => {
+            if status == StatusCode::RANGE_NOT_SATISFIABLE {
+                insert(headers, header::CONTENT_RANGE, &format!("bytes */{size}"));
+            }
+            if status != StatusCode::NOT_MODIFIED {
+                headers.insert(header::CONTENT_LENGTH, 0.into());
+            }
+            *response.status_mut() = status;
+            return response;
+        }
+        What::Bytes { range, is_part, first } => {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+            let length = range.end - range.start;
+            if is_part {
+                insert(headers, header::CONTENT_RANGE, &content_range(&range, size));
+            }
+            let read = first.as_ref().map_or(0, |first| first.len() as u64);
+            let rest = Some(Segment::Range(range.start + read..range.end)).filter(|_| read < length);
+            let segments: VecDeque<Segment> = first.map(Segment::Text).into_iter().chain(rest).collect();
+            (if is_part { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK }, segments, length)
+        }
+        What::Parts(parts) => {
+            let boundary = random_hex();
+            insert(headers, header::CONTENT_TYPE, &format!("multipart/byteranges; boundary={boundary}"));
+            let (segments, length) = multipart(&boundary, &parts, media_type, size);
+            (StatusCode::PARTIAL_CONTENT, segments, length)
+        }
+    };
+    headers.insert(header::CONTENT_LENGTH, length.into());
+    if !is_shown {
+        // The browser takes the name from the address.
+        headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+    }
+    *response.status_mut() = status;
+    if head.method == Method::GET {
+        *response.body_mut() = match <[_; 1]>::try_from(Vec::from(segments)) {
+            // Everything is read: the file need not stay open.
+            Ok([Segment::Text(bytes)]) => Body::from(bytes),
+            Ok([range]) => Sending::new(site.clone(), entry.clone(), *tag, VecDeque::from([range])).into_body(),
+            Err(segments) => Sending::new(site.clone(), entry.clone(), *tag, segments.into()).into_body(),
+        };
+    }
+    response
 }
 
 /// Returns the body of several ranges (RFC 9110, 14.6), and its length.

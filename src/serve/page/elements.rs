@@ -24,13 +24,7 @@ impl Elements {
     /// # Errors
     /// Those of opening the container, and damage if the shape does not fit the size.
     pub(super) fn of(entry: &Entry) -> Result<Option<Self>, Error> {
-        let Some((dtype, shape)) = entry.array_type()? else { return Ok(None) };
-        let length = shape.iter().try_fold(dtype.size(), |bytes, &axis| bytes.checked_mul(axis));
-        let start = length.and_then(|length| entry.size().checked_sub(length));
-        let Some(start) = start.filter(|_| entry.is_file()) else {
-            let reason = format!("{}: its shape does not fit its size", entry.path().display());
-            return Err(Error::new(ErrorKind::Damaged, reason));
-        };
+        let Some((dtype, shape, start)) = entry.placed_array()? else { return Ok(None) };
         let rows = shape.first().copied().unwrap_or(1);
         // If an array has no elements, its other axes may have any length.
         let columns = shape.iter().skip(1).fold(1u64, |all, axis| all.saturating_mul(*axis));

@@ -1,6 +1,6 @@
 //! Elements of arrays as numbers and as text.
 
-use crate::format::{DType, DateUnit, ElementType, TimeUnit, bf16, half, utf32, without_nuls};
+use crate::format::{DType, DateUnit, ElementType, TimeUnit, bf16, civil, half, utf32, without_nuls};
 
 /// Returns an element as a number: the ticks of a date with an offset, the magnitude of a complex number, NaN for what
 /// is no number. Integers above 2^53 are rounded.
@@ -142,11 +142,9 @@ fn instant(number: i64, unit: DateUnit) -> String {
         TimeUnit::Femto => (all.div_euclid(10i128.pow(15)), all.rem_euclid(10i128.pow(15)), 15),
         TimeUnit::Atto => (all.div_euclid(10i128.pow(18)), all.rem_euclid(10i128.pow(18)), 18),
     };
-    /// Days from the year 1 to 1970.
-    const EPOCH: i64 = 719_162;
     let days = i64::try_from(seconds.div_euclid(86_400)).ok().filter(|days| days.abs() < i64::MAX / 400);
     let Some(days) = days else { return format!("{number}{unit}") };
-    let (year, month, day) = civil(days + EPOCH);
+    let (year, month, day) = civil(days);
     let date = format!("{year:04}-{month:02}-{day:02}");
     let second = seconds.rem_euclid(86_400);
     let time = match unit.base {
@@ -158,11 +156,14 @@ fn instant(number: i64, unit: DateUnit) -> String {
     if digits == 0 { format!("{date}T{time}") } else { format!("{date}T{time}.{fraction:0digits$}") }
 }
 
+/// Days from the year 1 to 1970.
+const EPOCH: i64 = 719_162;
+
 /// Formats ticks of 100 ns since the year 1, and minutes east of Greenwich, as ISO 8601.
 fn date(ticks: i64, offset: i16) -> String {
     let seconds = ticks.div_euclid(10_000_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = civil(days);
+    let (year, month, day) = civil(days - EPOCH);
     let sign = if offset < 0 { '-' } else { '+' };
     let offset = offset.unsigned_abs();
     format!(
@@ -173,20 +174,6 @@ fn date(ticks: i64, offset: i16) -> String {
         offset / 60,
         offset % 60,
     )
-}
-
-/// Returns the date of a day counted from 0001-01-01 in the Gregorian calendar. Years are counted from March, so that
-/// the leap day is the last of its year.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let from_march = days + 306;
-    let era = from_march.div_euclid(146_097);
-    let day_of_era = from_march.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year_of_era + next, month, day)
 }
 
 #[cfg(test)]

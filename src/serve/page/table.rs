@@ -118,7 +118,7 @@ impl Table {
     pub(super) fn of_stored(file: &Entry) -> Result<Self, Error> {
         let table = Arc::new(volume::Table::open(file)?);
         let head = |(number, column): (usize, tree::FileColumn)| {
-            let tree::FileColumn { name, kind, is_numeric, .. } = column;
+            let tree::FileColumn { name, kind, is_numeric } = column;
             let source = Source::Open(Column::Stored { table: table.clone(), number, is_numeric });
             Head { name, kind, source }
         };
