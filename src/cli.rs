@@ -5,11 +5,18 @@ mod options;
 mod output;
 mod system;
 
-use std::{ffi::OsString, io, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
+use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{cache, mounts, vfs, video};
+use crate::{cache, mounts, store::remote::is_url, vfs, video};
 #[cfg(feature = "serve")]
 use commands::serve;
 #[cfg(feature = "serve")]
@@ -18,11 +25,9 @@ use commands::{
     cache_folders, cat, cp, doctor, export, find, formats, index, info, ls, mount, pages, refresh, status, umount,
     verify, warm,
 };
-#[cfg(feature = "remote")]
-use options::remote;
 use options::{
     fstab::{self, Called},
-    spill,
+    remote, spill,
 };
 use output::{escape, logging};
 use system::probe;
@@ -116,7 +121,6 @@ struct ViewOptions {
     #[command(flatten)]
     links: LinkOptions,
 
-    #[cfg(feature = "remote")]
     #[command(flatten)]
     remote: remote::RemoteOptions,
 }
@@ -139,7 +143,6 @@ impl ViewOptions {
             verify: self.verify,
             spill: self.spill.options(),
             follow_links: self.links.follow_links,
-            #[cfg(feature = "remote")]
             remote: self.remote.checked(),
             tables: !self.no_tables,
             formats: self.formats.chosen(),
@@ -172,7 +175,6 @@ pub fn run() -> ExitCode {
         environment: Vec::new(),
     });
     leave_no_core_file();
-    #[cfg(feature = "remote")]
     if let Some(mut again) = remote::without_secrets(&std::env::args_os().collect::<Vec<_>>()) {
         let failed = std::os::unix::process::CommandExt::exec(&mut again);
         return finish(Err(failed.into()), FAILED);
@@ -270,7 +272,6 @@ fn finish(done: anyhow::Result<ExitCode>, failed: u8) -> ExitCode {
         Ok(code) => code,
         // The reader of our output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) if error.is::<AlreadyReported>() => ExitCode::from(failed),
         Err(error) => {
             complain(&error);
             ExitCode::from(failed)
@@ -283,9 +284,35 @@ fn finish(done: anyhow::Result<ExitCode>, failed: u8) -> ExitCode {
 #[error("failed")]
 struct AlreadyReported;
 
-/// An error on one line of stderr.
+/// An error of the output, which ends a command: what comes next could not be written either.
+#[derive(Debug, thiserror::Error)]
+#[error("stdout")]
+struct Closed(#[source] io::Error);
+
+/// Prints an error on one line of stderr, unless it stands there already.
 fn complain(error: &anyhow::Error) {
-    eprintln!("shardfs: {}", one_line(&format!("{error:#}")));
+    if !error.is::<AlreadyReported>() {
+        eprintln!("shardfs: {}", one_line(&format!("{error:#}")));
+    }
+}
+
+/// Runs `run` for each path, even after one has failed, and prints the errors.
+///
+/// # Errors
+/// That one has failed; at once if nothing can be printed any more.
+fn each(paths: &[PathBuf], mut run: impl FnMut(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut all = Ok(());
+    for path in paths {
+        match run(path) {
+            Ok(()) => {}
+            Err(error) if error.is::<Closed>() || is_broken_pipe(&error) => return Err(error),
+            Err(error) => {
+                complain(&error);
+                all = Err(AlreadyReported.into());
+            }
+        }
+    }
+    all
 }
 
 /// The log of commands that need no mount; `RUST_LOG` overrides.
@@ -360,42 +387,42 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// A user's number, by number or by name.
 fn user(text: &str) -> Result<u32, String> {
-    named("/etc/passwd", text, "user")
+    named("passwd", text, "user")
 }
 
 /// A group's number, by number or by name.
 fn group(text: &str) -> Result<u32, String> {
-    named("/etc/group", text, "group")
+    named("group", text, "group")
 }
 
-/// A number, or the one that a table of the system has in its third field for a name. `getent` is asked for names that
-/// other services know.
+/// A number, or the one that a table of the system has for a name. `getent` is asked for names that other services know.
 fn named(table: &str, text: &str, what: &str) -> Result<u32, String> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
-    let number = |line: &str| -> Option<u32> {
-        let mut fields = line.split(':');
-        (fields.next() == Some(text)).then(|| fields.nth(1)?.trim().parse().ok())?
-    };
-    let local = std::fs::read_to_string(table).unwrap_or_default().lines().find_map(number);
+    let find =
+        |text_of_table: &str| named_numbers(text_of_table).find_map(|(name, number)| (name == text).then_some(number));
+    let local = find(&std::fs::read_to_string(Path::new("/etc").join(table)).unwrap_or_default());
     let asked = || {
-        let database = if what == "user" { "passwd" } else { "group" };
-        let output = crate::programs::command("getent").ok()?.args([database, "--", text]).output().ok()?;
-        String::from_utf8_lossy(&output.stdout).lines().find_map(number)
+        let output = crate::programs::command("getent").ok()?.args([table, "--", text]).output().ok()?;
+        find(&String::from_utf8_lossy(&output.stdout))
     };
     local.or_else(asked).ok_or_else(|| format!("no {what} '{text}' on this machine"))
 }
 
+/// The names of a table of the system, the first field of each line, with their numbers, the third.
+fn named_numbers(table: &str) -> impl Iterator<Item = (&str, u32)> {
+    table.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        Some((fields.next()?, fields.nth(1)?.trim().parse().ok()?))
+    })
+}
+
 /// A user's name, or the number where there is none.
 fn user_name(number: u32) -> String {
-    let name = |line: &str| -> Option<String> {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(number)).then(|| name.to_owned())
-    };
     let table = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    table.lines().find_map(name).unwrap_or_else(|| format!("user {number}"))
+    let name = named_numbers(&table).find(|(_, known)| *known == number);
+    name.map_or_else(|| format!("user {number}"), |(name, _)| name.to_owned())
 }
 
 /// A number of threads.
@@ -413,22 +440,8 @@ fn octal(text: &str) -> Result<u32, String> {
     if bits <= 0o777 { Ok(bits) } else { Err("only permission bits, 000 to 777".into()) }
 }
 
-/// Whether two paths name one place, or the second lies in the first.
-fn lies_in(inner: &std::path::Path, outer: &std::path::Path) -> bool {
-    inner.starts_with(outer)
-}
-
-/// Whether a path that was given is the URL of a bucket or a web server.
-fn is_url(path: &std::path::Path) -> bool {
-    #[cfg(feature = "remote")]
-    return crate::store::remote::is_url(path);
-    #[cfg(not(feature = "remote"))]
-    return path.as_os_str().is_empty() && false;
-}
-
 /// A path made absolute, so that it means the same after the daemon has left its folder.
-fn absolute(path: &std::path::Path) -> anyhow::Result<PathBuf> {
-    use anyhow::Context;
+fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     if is_url(path) {
         return Ok(path.to_path_buf());
     }
@@ -476,6 +489,21 @@ mod tests {
     fn messages() {
         assert_eq!(one_line("a: No such file (os error 2)"), "a: No such file");
         assert_eq!(one_line("a (os error x) b\n (os error 13): c"), "a (os error x) b\\n: c");
+    }
+
+    #[test]
+    fn all_paths_are_tried() {
+        let mut tried = 0;
+        let mut fails = |error: fn() -> anyhow::Error| {
+            each(&["a".into(), "b".into()], |_| {
+                tried += 1;
+                Err(error())
+            })
+        };
+        assert!(fails(|| anyhow::anyhow!("one")).unwrap_err().is::<AlreadyReported>());
+        assert!(fails(|| Closed(io::ErrorKind::StorageFull.into()).into()).unwrap_err().is::<Closed>());
+        assert!(is_broken_pipe(&fails(|| io::Error::from(io::ErrorKind::BrokenPipe).into()).unwrap_err()));
+        assert_eq!(tried, 4);
     }
 
     #[test]

@@ -45,7 +45,7 @@
 //!
 //! # Features
 //!
-//! - `cli` (default): the `shardfs` command.
+//! - `cli` (default, with `remote`): the `shardfs` command.
 //! - `fuse` (default, with `cli`): the adapter to the kernel.
 //! - `remote` (default): buckets and web servers as SOURCE.
 //! - `serve` (default): `shardfs serve`, the tree over HTTP and WebDAV.

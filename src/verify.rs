@@ -101,15 +101,7 @@ pub fn read_all(top: &Entry, threads: usize, progress: &Progress, which: Which, 
         true => Task::Folder(top.clone(), Some(PathBuf::new()), 0),
         false => Task::File(top.clone()),
     };
-    let run = Run {
-        top,
-        progress,
-        which,
-        queue: Mutex::default(),
-        more: Condvar::new(),
-        found: Mutex::default(),
-        unread: Mutex::default(),
-    };
+    let run = Run { top, progress, which, queue: Mutex::default(), more: Condvar::new(), found: Mutex::default() };
     run.queue.lock().tasks.push(first);
     let (threads, has_read) = (threads.max(1), AtomicBool::new(false));
     parallel::for_each(threads + usize::from(counts), threads + usize::from(counts), |number| {
@@ -122,19 +114,16 @@ pub fn read_all(top: &Entry, threads: usize, progress: &Progress, which: Which, 
         ControlFlow::Continue(())
     });
     run.take_noticed();
-    let unread: BTreeMap<Identity, Problem> = run.unread.into_inner();
-    let mut found = run.found.into_inner();
-    found.retain(|identity, _| !unread.contains_key(identity));
-    let mut found: Vec<Problem> = found.into_values().collect();
+    let mut findings = Findings { covering: top.volume().covering(), ..Findings::default() };
+    for (problem, is_unread) in run.found.into_inner().into_values() {
+        if is_unread { &mut findings.unread } else { &mut findings.problems }.push(problem);
+    }
     // If a reason is reported for a file, "not a container" is left out.
-    let explained: HashSet<PathBuf> = found
-        .iter()
-        .filter(|problem| problem.message != NO_CONTAINER)
-        .map(|problem| problem.container.clone())
-        .collect();
-    found.retain(|problem| problem.message != NO_CONTAINER || !explained.contains(&problem.container));
-    let covering = top.volume().covering();
-    Findings { problems: found, unread: unread.into_values().collect(), covering }
+    let is_reason = |problem: &&Problem| problem.message != NO_CONTAINER;
+    let explained: HashSet<PathBuf> =
+        findings.problems.iter().filter(is_reason).map(|problem| problem.container.clone()).collect();
+    findings.problems.retain(|problem| is_reason(&problem) || !explained.contains(&problem.container));
+    findings
 }
 
 /// Counts what there is to read below a folder, without reading it, until `stop` is set. For a progress bar. Sizes that
@@ -144,28 +133,23 @@ fn expect(top: &Entry, which: Which, progress: &Progress, stop: &AtomicBool) {
     let mut folders = vec![(top.clone(), top.is_inside())];
     while let Some((folder, inside)) = folders.pop() {
         // The thread that reads reports what cannot be listed.
-        let (mut entries, _) = folder.list(0, usize::MAX);
-        let mut open = Vec::new();
+        let (entries, _) = folder.list(0, usize::MAX);
+        let mut open = |entry: Entry| folders.push((entry.clone(), inside || entry.is_inside()));
         if inside && which == Which::All {
-            open.extend(folder.child(OsStr::new(RAW)).ok().flatten());
+            folder.child(OsStr::new(RAW)).ok().flatten().map(&mut open);
         }
-        for listed in entries.drain(..) {
+        for listed in entries {
             if stop.load(Relaxed) {
                 return;
             }
             let size = if which.has(listed.name()) { listed.attr.map_or(0, |attr| attr.size) } else { 0 };
             if listed.kind == FileKind::Folder {
-                open.extend(listed.entry());
+                listed.entry().ok().map(&mut open);
             } else if inside {
-                let bytes =
-                    if size >= RENDERED && listed.entry().is_ok_and(|file| is_rendered(&file)) { PROBES } else { size };
-                progress.expected.fetch_add(bytes, Relaxed);
+                let is_probed = size >= RENDERED && listed.entry().is_ok_and(|file| is_rendered(&file));
+                progress.expected.fetch_add(if is_probed { PROBES } else { size }, Relaxed);
             }
         }
-        folders.extend(open.into_iter().map(|entry| {
-            let is_inside = inside || entry.is_inside();
-            (entry, is_inside)
-        }));
     }
 }
 
@@ -202,8 +186,8 @@ struct Run<'a> {
     which: Which,
     queue: Mutex<Queue>,
     more: Condvar,
-    found: Mutex<BTreeMap<Identity, Problem>>,
-    unread: Mutex<BTreeMap<Identity, Problem>>,
+    /// Each with whether it is something that cannot be read.
+    found: Mutex<BTreeMap<Identity, (Problem, bool)>>,
 }
 
 impl Run<'_> {
@@ -231,14 +215,12 @@ impl Run<'_> {
         match task {
             Task::Container(root, path) => {
                 self.progress.containers.fetch_add(1, Relaxed);
-                // Hidden, and at most one per container.
-                if self.which == Which::All
-                    && let Ok(Some(raw)) = root.child(OsStr::new(RAW))
-                {
-                    self.add(vec![Task::Folder(raw, None, 0)]);
-                }
-                // A container that cannot be opened is reported when it is listed.
                 if self.which == Which::All {
+                    // Hidden, and at most one per container.
+                    if let Ok(Some(raw)) = root.child(OsStr::new(RAW)) {
+                        self.add(vec![Task::Folder(raw, None, 0)]);
+                    }
+                    // A container that cannot be opened is reported when it is listed.
                     for message in root.verify_rest().unwrap_or_default() {
                         self.note(Problem::of(path.clone(), message));
                     }
@@ -257,11 +239,10 @@ impl Run<'_> {
     fn folder(&self, folder: Entry, path: Option<PathBuf>, from: u64) {
         let (entries, next) = folder.list(from, BATCH);
         let mut tasks = Vec::with_capacity(entries.len() + 1);
-        match (next, &path) {
-            (Ok(Some(next)), _) => tasks.push(Task::Folder(folder, path.clone(), next)),
-            (Ok(None), _) => {}
-            (Err(error), Some(path)) if is_refused(&error) => self.note_unread(path.clone(), &error),
-            (Err(error), _) => self.note(error.to_problem()),
+        match next {
+            Ok(Some(next)) => tasks.push(Task::Folder(folder, path.clone(), next)),
+            Ok(None) => {}
+            Err(error) => self.failed(path.as_deref(), &error),
         }
         tasks.extend(entries.into_iter().filter_map(|listed| self.entry(path.as_deref(), listed)));
         self.add(tasks);
@@ -277,18 +258,10 @@ impl Run<'_> {
     fn entry(&self, folder: Option<&Path>, listed: Listed) -> Option<Task> {
         let name = listed.name().to_owned();
         // If attributes could not be read, they are asked for again, to get the reason.
-        let entry = match listed.entry() {
-            Ok(entry) => entry,
-            Err(error) => {
-                match folder {
-                    Some(folder) if is_refused(&error) => self.note_unread(folder.join(name), &error),
-                    _ => self.note(error.to_problem()),
-                }
-                return None;
-            }
-        };
+        let path = folder.map(|folder| folder.join(&name));
+        let entry = listed.entry().inspect_err(|error| self.failed(path.as_deref(), error)).ok()?;
         let kind = entry.attr().kind;
-        let Some(folder) = folder else {
+        let Some(path) = path else {
             return match kind {
                 FileKind::Folder => Some(Task::Folder(entry, None, 0)),
                 // What a link in a container leads to is read at its own place.
@@ -296,23 +269,15 @@ impl Run<'_> {
                 FileKind::File => self.which.has(&name).then_some(Task::File(entry)),
             };
         };
-        let path = folder.join(&name);
-        let entry = match entry.entered() {
-            Ok(entry) => entry,
-            Err(error) => {
-                self.note(error.to_problem());
-                return None;
-            }
-        };
+        let entry = entry.entered().inspect_err(|error| self.failed(None, error)).ok()?;
         match (kind, entry.warnings()) {
             (FileKind::Folder, Ok(None)) => return Some(Task::Folder(entry, Some(path), 0)),
             (FileKind::Folder, Ok(Some(_))) => return Some(Task::Container(entry, path)),
-            (FileKind::Folder, Err(error)) if is_refused(&error) => self.note_unread(path, &error),
-            (FileKind::Folder, Err(error)) => self.note(error.to_problem()),
+            (FileKind::Folder, Err(error)) => self.failed(Some(&path), &error),
             (FileKind::Link, _) => self.link(&path),
             (FileKind::File, _) => match entry.read_at(0, 1) {
                 // Any file may be a container, whatever its name.
-                Err(error) if is_refused(&error) => self.note_unread(path, &error),
+                Err(error) if is_refused(&error) => self.failed(Some(&path), &error),
                 _ => {
                     self.progress.others.fetch_add(1, Relaxed);
                     if entry.volume().should_be_container(&name) {
@@ -364,18 +329,22 @@ impl Run<'_> {
         }
     }
 
-    /// Notes a file or folder that cannot be read, with the filesystem's message.
-    fn note_unread(&self, path: PathBuf, error: &Error) {
-        let reason = std::io::Error::from_raw_os_error(error.errno());
-        let problem = Problem::of(path, format!("can't be read: {reason}"));
-        self.unread.lock().insert(identity(&problem), problem);
+    /// Notes an error. `path` is given for what is in a folder of SOURCE: of that, this user may be refused to read some.
+    fn failed(&self, path: Option<&Path>, error: &Error) {
+        match path.filter(|_| is_refused(error)) {
+            Some(path) => {
+                let reason = std::io::Error::from_raw_os_error(error.errno());
+                let problem = Problem::of(path.to_owned(), format!("can't be read: {reason}"));
+                self.found.lock().insert(identity(&problem), (problem, true));
+            }
+            None => self.note(error.to_problem()),
+        }
     }
 
     fn note(&self, problem: Problem) {
         self.progress.problems.fetch_add(1, Relaxed);
-        let identity = identity(&problem);
         let mut found = self.found.lock();
-        let known = found.entry(identity).or_insert_with(|| problem.clone());
+        let (known, _) = found.entry(identity(&problem)).or_insert_with(|| (problem.clone(), false));
         // Of several paths that lead to one block, choose the simplest.
         let rank = |path: &str| (path.starts_with(".raw/"), path.len(), path.to_owned());
         if rank(&problem.path) < rank(&known.path) {

@@ -2,7 +2,6 @@
 
 pub(super) mod fstab;
 pub(super) mod place;
-#[cfg(feature = "remote")]
 pub(super) mod remote;
 pub(super) mod select;
 pub(super) mod spill;

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 
 use crate::{
-    cli::{AlreadyReported, ViewOptions, complain, log_to_stderr, options::place::Place},
+    cli::{Closed, ViewOptions, each, log_to_stderr, options::place::Place},
     limits::PIECE,
 };
 
@@ -53,25 +53,8 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("off");
     // Not through the standard library's line buffer, which would look at the bytes: they may belong to a mapped file.
     let mut out = File::from(io::stdout().as_fd().try_clone_to_owned().context("stdout")?);
-    let mut has_failed = false;
-    for path in &arguments.paths {
-        match one(&mut out, path, arguments) {
-            Ok(()) => {}
-            // The reader of the output has closed it.
-            Err(error) if error.is::<Closed>() => return Err(error),
-            Err(error) => {
-                has_failed = true;
-                complain(&error);
-            }
-        }
-    }
-    if has_failed { Err(AlreadyReported.into()) } else { Ok(()) }
+    each(&arguments.paths, |path| one(&mut out, path, arguments))
 }
-
-/// An error of the output, which ends the command because the next file could not be written either.
-#[derive(Debug, thiserror::Error)]
-#[error("stdout")]
-struct Closed(#[source] io::Error);
 
 fn one(out: &mut File, path: &Path, arguments: &Arguments) -> anyhow::Result<()> {
     let Range { start, length } = arguments.range.unwrap_or(Range { start: 0, length: u64::MAX });

@@ -20,7 +20,7 @@ use glob::Pattern;
 use parking_lot::Mutex;
 
 use crate::cli::{
-    ViewOptions, lies_in, log_to_stderr,
+    ViewOptions, log_to_stderr,
     options::{
         place::names,
         select::{Selected, Selection, select},
@@ -65,7 +65,7 @@ pub(in crate::cli) struct Arguments {
     recursive: bool,
 
     /// Leave out files and folders whose name, or path below PATH, matches; may be given several times
-    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    #[arg(long, value_name = "PATTERN")]
     exclude: Vec<Pattern>,
 
     /// Copy uncompressed PNG pictures as compressed ones, with the same pixels; those that DEST has with the same time
@@ -87,10 +87,6 @@ pub(in crate::cli) struct Arguments {
 
     #[command(flatten)]
     view: ViewOptions,
-}
-
-fn pattern(text: &str) -> Result<Pattern, String> {
-    Pattern::new(text).map_err(|error| error.to_string())
 }
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -290,7 +286,7 @@ fn refuse_own_place(destination: &Path, found: &[Selected]) -> anyhow::Result<()
     }
     // `join` of an empty path would add a slash, and a file is no folder.
     let real = if rest == Path::new("") { real } else { real.join(rest) };
-    if lies_in(&real, source) {
+    if real.starts_with(source) {
         let (destination, source) = (destination.display(), source.display());
         bail!("{destination}: lies inside {source}, which is copied from; choose a place elsewhere");
     }

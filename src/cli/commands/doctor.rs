@@ -19,7 +19,7 @@ use crate::{
         mounts::KIND,
         options::spill::default_options,
         output::{
-            color::{Color, ColorOption, paint},
+            color::{self, BAD, Color, ColorOption, GOOD, paint},
             escape,
         },
     },
@@ -50,26 +50,27 @@ pub(in crate::cli) struct Arguments {
     json: bool,
 
     /// Also check whether this bucket or folder of a web server can be listed and read: s3://bucket/prefix
-    #[cfg(feature = "remote")]
     url: Option<PathBuf>,
 
     #[command(flatten)]
     color: ColorOption,
 
-    #[cfg(feature = "remote")]
     #[command(flatten)]
     remote: crate::cli::options::remote::RemoteOptions,
 }
 
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Ok,
-    /// Mounting works, but could be better.
-    Warning,
-    /// Mounting cannot work.
-    Problem,
+struct State {
+    name: &'static str,
+    color: Color,
 }
+
+const OK: State = State { name: "ok", color: GOOD };
+/// Mounting works, but could be better.
+const WARNING: State = State { name: "warning", color: color::WARNING };
+/// Mounting cannot work.
+const PROBLEM: State = State { name: "problem", color: BAD };
 
 #[derive(Debug)]
 struct Check {
@@ -80,21 +81,19 @@ struct Check {
 }
 
 fn ok(name: &'static str, message: impl Into<String>) -> Check {
-    Check { name, state: State::Ok, message: message.into(), remedy: None }
+    Check { name, state: OK, message: message.into(), remedy: None }
 }
 
 fn warning(name: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Check {
-    Check { name, state: State::Warning, message: message.into(), remedy: Some(remedy.into()) }
+    Check { name, state: WARNING, message: message.into(), remedy: Some(remedy.into()) }
 }
 
 fn problem(name: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Check {
-    Check { name, state: State::Problem, message: message.into(), remedy: Some(remedy.into()) }
+    Check { name, state: PROBLEM, message: message.into(), remedy: Some(remedy.into()) }
 }
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    #[allow(unused_mut, reason = "without the feature `remote`")]
     let mut checks = checks();
-    #[cfg(feature = "remote")]
     if let Some(url) = &arguments.url {
         checks.extend(crate::cli::options::remote::check(url, &arguments.remote)?.into_iter().map(|(name, found)| {
             match found {
@@ -106,16 +105,17 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             }
         }));
     }
-    let can_mount = checks.iter().all(|check| check.state != State::Problem);
+    let can_mount = checks.iter().all(|check| check.state != PROBLEM);
     let stdout = io::stdout().lock();
     let is_coloured = arguments.color.is_on(stdout.is_terminal());
     let mut out = BufWriter::new(stdout);
     if arguments.json {
-        let list: Vec<Value> = checks.iter().map(Check::json).collect();
+        let object = |Check { name, state, message, remedy }: &Check| json!({"name": name, "state": state.name, "message": message, "remedy": remedy});
+        let list: Vec<Value> = checks.iter().map(object).collect();
         escape::write_json(&mut out, &json!({"can_mount": can_mount, "checks": list}))?;
     } else {
         for Check { name, state, message, remedy } in &checks {
-            let word = paint(is_coloured, state.color(), &format!("{:8}", state.name()));
+            let word = paint(is_coloured, state.color, &format!("{:8}", state.name));
             writeln!(out, "{word} {name:16} {}", escape::escaped(message))?;
             if let Some(remedy) = remedy {
                 writeln!(out, "{:8} {:16} -> {}", "", "", escape::escaped(remedy))?;
@@ -124,30 +124,6 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     out.flush()?;
     if can_mount { Ok(()) } else { bail!("mounting can't work here until the problems above are solved") }
-}
-
-impl State {
-    fn color(self) -> Color {
-        match self {
-            Self::Ok => Color::Good,
-            Self::Warning => Color::Warning,
-            Self::Problem => Color::Bad,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Problem => "problem",
-        }
-    }
-}
-
-impl Check {
-    fn json(&self) -> Value {
-        json!({"name": self.name, "state": self.state.name(), "message": self.message, "remedy": self.remedy})
-    }
 }
 
 fn checks() -> Vec<Check> {
@@ -318,7 +294,7 @@ fn maps() -> Check {
 
 /// Returns whether a mount by this user can let the kernel read files by itself.
 pub(in crate::cli) fn has_passthrough() -> bool {
-    passthrough(&kernel(), has_sys_admin()).state == State::Ok
+    passthrough(&kernel(), has_sys_admin()).state == OK
 }
 
 /// Checks for passthrough: reads that the kernel answers by itself from a file of ours (Linux 6.9,

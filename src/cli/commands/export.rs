@@ -10,20 +10,22 @@ use std::{
     os::{fd::AsRawFd, unix::process::CommandExt},
     path::{Path, PathBuf},
     process::{self, Child, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
     thread,
 };
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
-use signal_hook::{consts::SIGINT, flag, low_level};
+use indicatif::ProgressBar;
 
 use crate::{
-    cli::{ViewOptions, counted, log_to_stderr, one_line, options::place::Place, output::destination::Destination},
+    cli::{
+        ViewOptions, counted, log_to_stderr, one_line,
+        options::place::Place,
+        output::{
+            destination::Destination,
+            progress::{self, Interrupt},
+        },
+    },
     programs,
     volume::Entry,
 };
@@ -110,11 +112,9 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         Err(error) => return Err(error.into()),
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    // The first Ctrl-C stops the work and leaves nothing behind; a second one ends the process.
-    let _ = flag::register_conditional_default(SIGINT, stop.clone());
-    let _ = flag::register(SIGINT, stop.clone());
-    let bar = bar(arguments.quiet, camera.frames.len() as u64);
+    let interrupt = Interrupt::new();
+    let style = "{pos} of {len} frames  {per_sec}  {eta} left  {wide_bar}";
+    let bar = progress::bar(arguments.quiet, camera.frames.len() as u64, style);
     let in_path = || path.display().to_string();
     check_gaps(&camera.frames).with_context(in_path)?;
     let first = frames::read(&camera.frames[0]).with_context(in_path)?;
@@ -141,7 +141,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             let _ = io::copy(&mut errors, &mut io::sink());
             said
         });
-        let sent = send(&camera.frames, first, &mut pipe, &stop, &bar);
+        let sent = send(&camera.frames, first, &mut pipe, &interrupt, &bar);
         drop(pipe);
         let sent = match sent {
             // It has ended, and says why.
@@ -149,7 +149,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             Err(Failed::Other(error)) => return Err(error.context(in_path())),
             Ok(sent) => Ok::<u64, anyhow::Error>(sent),
         };
-        if stop.load(Relaxed) {
+        if interrupt.has_come() {
             return Ok(false);
         }
         let status = process.0.wait()?;
@@ -163,10 +163,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Ok(true)
     })?;
     bar.finish_and_clear();
-    if stop.load(Relaxed) {
-        let _ = low_level::emulate_default_handler(SIGINT);
-        bail!("interrupted");
-    }
+    interrupt.check()?;
     if !arguments.quiet {
         let frames = counted(camera.frames.len() as u64 + repeated, "frame");
         let repeated = if repeated > 0 { format!(", {repeated} of them repeated") } else { String::new() };
@@ -209,7 +206,7 @@ fn send(
     frames: &[Frame],
     first: Pixels,
     to: &mut impl Write,
-    stop: &AtomicBool,
+    interrupt: &Interrupt,
     bar: &ProgressBar,
 ) -> Result<u64, Failed> {
     let (mut repeated, (width, height), mut next) = (0, (first.width, first.height), Some(first));
@@ -223,7 +220,7 @@ fn send(
         }
         let until = frames.get(at + 1).map_or(frame.number + 1, |after| after.number.max(frame.number + 1));
         for number in frame.number..until {
-            if stop.load(Relaxed) {
+            if interrupt.has_come() {
                 return Ok(repeated);
             }
             repeated += u64::from(number > frame.number);
@@ -256,15 +253,6 @@ fn name_of(top: &Entry, camera: &Camera) -> String {
     let below = camera.path.strip_prefix("images/").unwrap_or(&camera.path);
     let parts = [&stem, inside.as_str(), below].into_iter().filter(|part| !part.is_empty());
     format!("{}.mp4", parts.collect::<Vec<_>>().join("_").replace('/', "_"))
-}
-
-/// Returns a progress bar on stderr, hidden if that is no terminal.
-fn bar(quiet: bool, frames: u64) -> ProgressBar {
-    let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(frames) };
-    if let Ok(style) = ProgressStyle::with_template("{pos} of {len} frames  {per_sec}  {eta} left  {wide_bar}") {
-        bar.set_style(style);
-    }
-    bar
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use serde_json::json;
 use super::ls;
 use crate::{
     cli::{
-        AlreadyReported, ViewOptions, complain, duration, is_broken_pipe, log_to_stderr, options::place::Place,
-        output::escape, size,
+        AlreadyReported, ViewOptions, complain, duration, each, log_to_stderr, options::place::Place, output::escape,
+        size,
     },
     volume::{Entry, Met},
 };
@@ -39,7 +39,7 @@ pub(in crate::cli) struct Arguments {
     paths: Vec<PathBuf>,
 
     /// Only containers whose name matches this pattern (*, ?, [...]); quote it
-    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    #[arg(long, value_name = "PATTERN")]
     name: Option<Pattern>,
 
     /// Only containers that were modified after FILE was, or within a time such as 90m or 2d
@@ -70,10 +70,6 @@ pub(in crate::cli) struct Arguments {
     view: ViewOptions,
 }
 
-fn pattern(text: &str) -> Result<Pattern, String> {
-    Pattern::new(text).map_err(|error| error.to_string())
-}
-
 /// The time that `--newer` means.
 fn newer(text: &str) -> Result<SystemTime, String> {
     match (std::fs::metadata(text), duration(text)) {
@@ -87,25 +83,16 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
     let stdout = io::stdout().lock();
     let is_terminal = stdout.is_terminal();
-    let mut search = Search { arguments, is_terminal, out: BufWriter::new(stdout), has_failed: false };
-    for path in &arguments.paths {
-        if let Err(error) = search.below(path) {
-            if is_broken_pipe(&error) {
-                return Err(error);
-            }
-            search.failed(&error);
-        }
-    }
+    let mut search = Search { arguments, is_terminal, out: BufWriter::new(stdout) };
+    let all = each(&arguments.paths, |path| search.below(path));
     search.out.flush()?;
-    if search.has_failed { Err(AlreadyReported.into()) } else { Ok(()) }
+    all
 }
 
 struct Search<'a, W: Write> {
     arguments: &'a Arguments,
     is_terminal: bool,
     out: W,
-    /// Whether something could not be looked at; the reason is on stderr.
-    has_failed: bool,
 }
 
 impl<W: Write> Search<'_, W> {
@@ -120,18 +107,20 @@ impl<W: Write> Search<'_, W> {
             Ok(below) if !below.as_os_str().is_empty() => top.join(below),
             _ => top.to_owned(),
         };
-        let mut printed = Ok(());
+        let (mut printed, mut failed) = (Ok(()), None);
         entry.search(&mut |met| {
             match met {
                 Met::Container(container) => printed = self.print(&container, &shown(container.path())),
                 Met::Failed(path, error) => {
-                    self.failed(&anyhow!("{}: {}", shown(path).display(), error.detail()));
+                    complain(&anyhow!("{}: {}", shown(path).display(), error.detail()));
+                    failed = Some(AlreadyReported);
                 }
                 Met::Other(_) | Met::End => {}
             }
             if printed.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        Ok(printed?)
+        printed?;
+        failed.map_or(Ok(()), |failed| Err(failed.into()))
     }
 
     /// Prints a container if it is one that is looked for.
@@ -160,10 +149,5 @@ impl<W: Write> Search<'_, W> {
         }
         self.out.write_all(escape::name(path.as_os_str(), self.is_terminal).as_bytes())?;
         self.out.write_all(if *null { b"\0" } else { b"\n" })
-    }
-
-    fn failed(&mut self, error: &anyhow::Error) {
-        complain(error);
-        self.has_failed = true;
     }
 }

@@ -9,24 +9,24 @@ use std::{
     io::{self, Read, Write},
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
 };
 
 use anyhow::{Context, bail};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
-use signal_hook::{consts::SIGINT, flag, low_level};
 
 use crate::{
     cli::{
         AlreadyReported, ViewOptions, complain, counted, log_to_stderr,
         options::place::Place,
-        output::{destination::Destination, escape},
+        output::{
+            destination::Destination,
+            escape,
+            progress::{self, Interrupt},
+        },
     },
     parallel,
     vfs::Problem,
@@ -96,32 +96,19 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let source = place.entry.volume().source().join(place.entry.place().0).to_string_lossy().into_owned();
     let known = if arguments.anew { None } else { earlier };
     let known = known.map(|file| table::read(file, &source)).unwrap_or_default();
-    let stop = Arc::new(AtomicBool::new(false));
-    // The first Ctrl-C stops the work and leaves nothing behind; a second one ends the process.
-    let _ = flag::register_conditional_default(SIGINT, stop.clone());
-    let _ = flag::register(SIGINT, stop.clone());
+    let interrupt = Interrupt::new();
     let threads = arguments.threads.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
-    let work = Work { known, bar: bar(arguments), stop, failed: AtomicBool::new(false) };
+    let bar = progress::bar(arguments.quiet, 0, "{pos} of {msg} containers  {per_sec}");
+    let work = Work { known, bar, interrupt, failed: AtomicBool::new(false) };
     let rows = work.rows(&place.entry, threads);
-    if work.stop.load(Relaxed) {
-        return interrupted(&work.bar);
-    }
+    work.bar.finish_and_clear();
+    work.interrupt.check()?;
     let counts = Counts::of(&rows, &work.known, arguments.parts);
     let index = Index::of(&source, &rows, arguments.parts).with_context(|| output.display().to_string())?;
-    index.write(&to, &name, &work.stop).with_context(|| output.display().to_string())?;
-    if work.stop.load(Relaxed) {
-        return interrupted(&work.bar);
-    }
-    work.bar.finish_and_clear();
+    index.write(&to, &name, &work.interrupt).with_context(|| output.display().to_string())?;
+    work.interrupt.check()?;
     counts.print(arguments)?;
     if work.failed.load(Relaxed) { Err(AlreadyReported.into()) } else { Ok(()) }
-}
-
-/// Ends the process as SIGINT does by default.
-fn interrupted(bar: &ProgressBar) -> anyhow::Result<()> {
-    bar.finish_and_clear();
-    let _ = low_level::emulate_default_handler(SIGINT);
-    bail!("interrupted")
 }
 
 /// The file that will be replaced. Nothing but an earlier index ever is: a name that was mistyped may be a container's.
@@ -141,21 +128,12 @@ fn earlier_index(to: &Destination, name: &Path) -> anyhow::Result<Option<File>> 
     }
 }
 
-/// Returns a progress bar on stderr, hidden if that is no terminal.
-fn bar(arguments: &Arguments) -> ProgressBar {
-    let bar = if arguments.quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
-    if let Ok(style) = ProgressStyle::with_template("{pos} of {msg} containers  {per_sec}") {
-        bar.set_style(style);
-    }
-    bar
-}
-
 /// One run.
 struct Work {
     /// Rows of an earlier run, by their paths.
     known: HashMap<String, Row>,
     bar: ProgressBar,
-    stop: Arc<AtomicBool>,
+    interrupt: Interrupt,
     failed: AtomicBool,
 }
 
@@ -172,7 +150,7 @@ impl Work {
         let containers = self.walk(top, &mut rows);
         self.bar.set_message(containers.len().to_string());
         let found = parallel::map(threads, containers.iter(), |container| {
-            let row = if self.stop.load(Relaxed) { None } else { self.row(container) };
+            let row = if self.interrupt.has_come() { None } else { self.row(container) };
             self.bar.inc(1);
             row
         });
@@ -224,7 +202,7 @@ impl Work {
                     self.bar.set_message(containers.len().to_string());
                 }
             }
-            if self.stop.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if self.interrupt.has_come() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         containers
     }

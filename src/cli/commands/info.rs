@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::{
     cli::{
-        AlreadyReported, ViewOptions, complain, counted, log_to_stderr,
+        ViewOptions, counted, each, log_to_stderr,
         options::place::{Place, names},
         output::escape,
     },
@@ -67,28 +67,23 @@ pub(in crate::cli) struct Arguments {
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
     let mut out = BufWriter::new(io::stdout().lock());
-    let (mut is_first, mut has_failed) = (true, false);
-    for path in &arguments.paths {
+    let mut is_first = true;
+    let all = each(&arguments.paths, |path| {
         // The text is complete before it is printed, so a failure leaves no half of a description.
         let mut text = Vec::new();
-        match one(&mut text, path, arguments) {
-            Ok(()) => {
-                if !is_first && !arguments.json {
-                    writeln!(out)?;
-                }
-                is_first = false;
-                out.write_all(&text)?;
-            }
-            Err(error) => {
-                has_failed = true;
-                // Flushed first, so that messages on the same terminal come in order.
-                out.flush()?;
-                complain(&error);
-            }
+        if let Err(error) = one(&mut text, path, arguments) {
+            // Flushed first, so that messages on the same terminal come in order.
+            out.flush()?;
+            return Err(error);
         }
-    }
+        if !is_first && !arguments.json {
+            writeln!(out)?;
+        }
+        is_first = false;
+        Ok(out.write_all(&text)?)
+    });
     out.flush()?;
-    if has_failed { Err(AlreadyReported.into()) } else { Ok(()) }
+    all
 }
 
 /// Describes one path.

@@ -19,7 +19,7 @@ use crate::{
             select::{Selected, Selection, select},
         },
         output::{
-            color::{Color, ColorOption, END},
+            color::{ColorOption, END, FOLDER, LINK},
             escape,
         },
     },
@@ -366,8 +366,8 @@ impl<W: Write> List<'_, W> {
     /// Writes a name; on a terminal in colour, and without bytes that would control the terminal.
     fn write_name(&mut self, name: &Path, kind: FileKind) -> anyhow::Result<()> {
         let colour = match kind {
-            FileKind::Folder if self.coloured => Color::Folder.begin(),
-            FileKind::Link if self.coloured => Color::Link.begin(),
+            FileKind::Folder if self.coloured => FOLDER,
+            FileKind::Link if self.coloured => LINK,
             _ => "",
         };
         let shown = escape::name(name.as_os_str(), self.is_terminal);

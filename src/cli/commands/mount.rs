@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use crate::{
     cache::limit_heap,
     cli::{
-        ViewOptions, absolute, is_url, lies_in, mounts, octal,
+        ViewOptions, absolute, is_url, mounts, octal,
         options::remote,
         output::{escape, logging},
         system::{
@@ -296,14 +296,14 @@ fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
     if !mountpoint.is_dir() {
         bail!("{}: not a folder; a mount needs an existing folder", mountpoint.display());
     }
-    if lies_in(mountpoint, source) {
+    if mountpoint.starts_with(source) {
         bail!(
             "{}: lies inside {}, so the mount would contain itself; choose a folder elsewhere",
             mountpoint.display(),
             source.display()
         );
     }
-    if lies_in(source, mountpoint) {
+    if source.starts_with(mountpoint) {
         bail!("{}: contains the source, which the mount would hide; choose an empty folder", mountpoint.display());
     }
     if mounts::ours_at(mountpoint)?.is_some() {

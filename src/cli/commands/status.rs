@@ -14,7 +14,7 @@ use crate::cli::{
     counted,
     mounts::{self, Mount, without_asking},
     output::{
-        color::{Color, ColorOption, paint},
+        color::{BAD, ColorOption, GOOD, WARNING, paint},
         escape,
     },
     system::probe::{PATIENCE, Probe, State, understand},
@@ -156,7 +156,7 @@ impl Report {
         json!({
             "mountpoint": mount.at.to_string_lossy(),
             "source": self.source(),
-            "state": self.state.name(),
+            "state": self.state,
             "user": mount.user,
             "pid": or_null(config, "pid"),
             "since": self.since(),
@@ -177,7 +177,7 @@ impl Report {
         let Self { mount, config, stats, .. } = self;
         writeln!(out, "{}\n  source    {}", self.at(), escape::escaped(&self.source()))?;
         if let Some(lost) = self.lost() {
-            return Ok(writeln!(out, "  state     {}", paint(is_coloured, Color::Bad, &lost))?);
+            return Ok(writeln!(out, "  state     {}", paint(is_coloured, BAD, &lost))?);
         }
         if self.state == State::Private {
             let user = mount.user.map_or_else(String::new, |user| format!(" by {}", user_name(user)));
@@ -187,7 +187,7 @@ impl Report {
         let uptime = Duration::try_from_secs_f64(stats["uptime_seconds"].as_f64().unwrap_or(0.0)).unwrap_or_default();
         let since = self.since().map_or_else(String::new, |since| crate::cli::commands::ls::date(since as i64));
         let pid = config["pid"].as_u64().map_or_else(String::new, |pid| format!(", pid {pid}"));
-        let answers = paint(is_coloured, Color::Good, "answers");
+        let answers = paint(is_coloured, GOOD, "answers");
         writeln!(out, "  state     {answers}, since {since} UTC ({}){pid}", span(uptime))?;
         let cache = &stats["cache"];
         let (used, budget) = (bytes(number(&cache["used"])), bytes(number(&cache["budget"])));
@@ -238,7 +238,7 @@ impl Report {
         match number(&stats["problems"]) {
             0 => writeln!(out, "  problems  none")?,
             count => {
-                let problems = paint(is_coloured, Color::Warning, &count.to_string());
+                let problems = paint(is_coloured, WARNING, &count.to_string());
                 writeln!(out, "  problems  {problems}: {}/.shardfs/problems.jsonl", self.at())?;
             }
         }

@@ -57,7 +57,7 @@ pub(in crate::cli) struct Arguments {
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let all = if arguments.all { own_mounts()? } else { Vec::new() };
-    crate::cli::system::busy::each(if arguments.all { &all } else { &arguments.mountpoints }, |mountpoint| {
+    crate::cli::each(if arguments.all { &all } else { &arguments.mountpoints }, |mountpoint| {
         let Some(mount) = ours_at(&without_asking(mountpoint)?)? else {
             bail!("{}: no shardfs is mounted here; `shardfs status` lists the mounts", escape::path(mountpoint));
         };

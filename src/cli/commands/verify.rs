@@ -1,6 +1,7 @@
 //! `shardfs verify`: is everything in these containers whole?
 
 use std::{
+    fs::File,
     io::{self, BufWriter, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -14,24 +15,24 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use super::formats::FormatOptions;
+use super::{formats::FormatOptions, status};
 use crate::{
     cache::Verify,
     cli::{
-        LinkOptions, complain, counted, log_to_stderr, one_line,
-        options::place::Place,
+        AlreadyReported, LinkOptions, complain, counted, each, log_to_stderr, one_line,
+        options::{place::Place, remote::RemoteOptions},
         output::{
-            color::{Color, ColorOption, paint},
+            color::{BAD, ColorOption, GOOD, WARNING, paint},
             escape,
+            progress::interruptible_bar,
         },
         size,
     },
     verify::{Findings, Progress, Which, read_all},
     vfs::{self, Covering, FollowLinks, Problem, Vfs},
-    volume::Entry,
 };
 
 /// Check that containers are whole: structure, checksums, every byte of every file
@@ -74,9 +75,8 @@ pub(in crate::cli) struct Arguments {
     #[command(flatten)]
     links: LinkOptions,
 
-    #[cfg(feature = "remote")]
     #[command(flatten)]
-    remote: crate::cli::options::remote::RemoteOptions,
+    remote: RemoteOptions,
 }
 
 const WRONG: u8 = 1;
@@ -85,93 +85,53 @@ const UNKNOWN: u8 = 2;
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     log_to_stderr("off");
     let threads = arguments.threads.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
-    let progress = Arc::new(Progress::default());
-    let bar = Bar::start(&progress, arguments.quiet);
-    let mut result = Outcome::default();
-    for path in &arguments.paths {
-        match one(path, arguments, threads, &progress, &bar) {
-            Ok((problems, unread, covering)) => {
-                result.problems.extend(problems);
-                result.unread.extend(unread);
-                result.covering.stored += covering.stored;
-                result.covering.unchecked += covering.unchecked;
-            }
-            Err(error) => {
-                result.failed = true;
-                bar.hide(|| complain(&error));
-            }
-        }
-    }
-    bar.stop();
+    let bar = Bar::start(arguments.quiet);
+    let mut findings = Findings::default();
+    let looked_at = each(&arguments.paths, |path| {
+        let found = one(path, arguments, threads, &bar).map_err(|error| bar.complain(&error))?;
+        findings.problems.extend(found.problems);
+        findings.unread.extend(found.unread);
+        findings.covering.stored += found.covering.stored;
+        findings.covering.unchecked += found.covering.unchecked;
+        Ok(())
+    });
+    let progress = bar.stop();
+    // Whether all was looked at, and any container among it, even one that is too damaged to be opened.
+    let is_complete = looked_at.is_ok() && findings.unread.is_empty();
+    let has_checked =
+        [&progress.containers, &progress.files, &progress.problems].iter().any(|count| count.load(Relaxed) > 0);
+    let (code, verdict, color) = match findings.problems.len() as u64 {
+        0 if !has_checked => (UNKNOWN, "nothing was checked".to_owned(), WARNING),
+        0 if !is_complete => (UNKNOWN, "nothing is wrong in what could be looked at".to_owned(), WARNING),
+        // The only case for a 0.
+        0 => (0, "nothing is wrong".to_owned(), GOOD),
+        problems => (if is_complete { WRONG } else { UNKNOWN }, counted(problems, "problem"), BAD),
+    };
     let stdout = io::stdout().lock();
-    let is_terminal = stdout.is_terminal();
+    let is_coloured = arguments.color.is_on(stdout.is_terminal());
     let mut out = BufWriter::new(stdout);
     if arguments.json {
-        escape::write_json(&mut out, &document(&result, &progress))?;
+        escape::write_json(&mut out, &document(&findings, &progress, is_complete, code == 0))?;
     } else if !arguments.quiet {
-        let is_coloured = arguments.color.is_on(is_terminal);
-        for (container, problem) in result.problems.iter().chain(&result.unread) {
-            writeln!(out, "{}", one_line(&line(container, problem)))?;
+        for problem in findings.problems.iter().chain(&findings.unread) {
+            writeln!(out, "{}", one_line(&line(problem)))?;
         }
-        let verdict = match (result.problems.is_empty(), result.is_complete() && has_checked(&progress)) {
-            (false, _) => Color::Bad,
-            (true, false) => Color::Warning,
-            (true, true) => Color::Good,
-        };
-        writeln!(out, "{}", paint(is_coloured, verdict, &summary(&result, &progress)))?;
+        writeln!(out, "{}", paint(is_coloured, color, &summary(verdict, &findings, &progress)))?;
         if let Some(hint) = hint(arguments.links.follow_links, &progress) {
             writeln!(out, "{hint}")?;
         }
     }
     out.flush()?;
-    Ok(match (result.is_complete() && has_checked(&progress), result.problems.is_empty()) {
-        // Nothing wrong and nothing left out: the only case for a 0.
-        (true, true) => ExitCode::SUCCESS,
-        (true, false) => WRONG.into(),
-        (false, _) => UNKNOWN.into(),
-    })
+    Ok(code.into())
 }
 
-/// A problem, with its container as the user would write it.
-type Line = (PathBuf, Problem);
-
-/// Result for all paths together.
-#[derive(Default)]
-struct Outcome {
-    problems: Vec<Line>,
-    /// What could not be read below the paths.
-    unread: Vec<Line>,
-    /// What checksums cover.
-    covering: Covering,
-    /// Whether a path itself could not be looked at.
-    failed: bool,
-}
-
-impl Outcome {
-    fn is_complete(&self) -> bool {
-        !self.failed && self.unread.is_empty()
-    }
-}
-
-/// Returns whether any container was looked at, even one that is too damaged to be opened.
-fn has_checked(progress: &Progress) -> bool {
-    [&progress.containers, &progress.files, &progress.problems].iter().any(|count| count.load(Relaxed) > 0)
-}
-
-/// Finds what is wrong below one PATH, and what cannot be read.
-fn one(
-    path: &Path,
-    arguments: &Arguments,
-    threads: usize,
-    progress: &Progress,
-    bar: &Bar,
-) -> anyhow::Result<(Vec<Line>, Vec<Line>, Covering)> {
+/// Finds what is wrong below one PATH, and what cannot be read, each with its container as the user would write it.
+fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow::Result<Findings> {
     let defaults = vfs::Options::default();
     let options = vfs::Options {
         cache_size: arguments.cache_size.unwrap_or(defaults.cache_size),
         verify: Verify::Strict,
         follow_links: arguments.links.follow_links,
-        #[cfg(feature = "remote")]
         remote: arguments.remote.checked(),
         // Tables repeat other files, which are verified there.
         tables: false,
@@ -179,42 +139,42 @@ fn one(
         coverage: Some(Arc::default()),
         ..defaults
     };
-    let place = if path.is_file() {
-        // A single file must be a container, or it cannot be verified.
-        std::fs::File::open(path).with_context(|| path.display().to_string())?;
-        match Vfs::open(path, options.clone()) {
-            Ok(vfs) => Place { entry: Entry::root(Arc::new(vfs))?, kept: PathBuf::new() },
-            Err(error) => {
-                let place = Place::find(path, options)?;
-                let volume = place.entry.volume();
-                let is_meant = place.is_folder()
-                    || !volume.problems().is_empty()
-                    || path.file_name().is_some_and(|name| volume.should_be_container(name));
-                if !is_meant {
-                    bail!("{}: {}, so there is nothing to verify", path.display(), volume.no_container());
-                }
-                progress.problems.fetch_add(1, Relaxed);
-                return Ok((vec![(path.to_path_buf(), error.to_problem())], vec![], Covering::default()));
-            }
+    let is_file = path.is_file();
+    if is_file {
+        File::open(path).with_context(|| path.display().to_string())?;
+    }
+    let place = Place::find(path, options.clone())?;
+    let volume = place.entry.volume();
+    // A single file must be a container, or it cannot be verified.
+    if is_file
+        && !volume.is_one_container()
+        && let Err(error) = Vfs::open(path, options)
+    {
+        let is_meant = place.is_folder()
+            || !volume.problems().is_empty()
+            || path.file_name().is_some_and(|name| volume.should_be_container(name));
+        if !is_meant {
+            bail!("{}: {}, so there is nothing to verify", path.display(), volume.no_container());
         }
-    } else {
-        Place::find(path, options)?
-    };
-    let is_container = place.entry.volume().is_one_container();
+        bar.progress.problems.fetch_add(1, Relaxed);
+        let problems = vec![Problem { container: path.to_owned(), ..error.to_problem() }];
+        return Ok(Findings { problems, ..Findings::default() });
+    }
     let counts = bar.is_shown() && place.is_folder();
-    let Findings { problems, unread, covering } = read_all(&place.entry, threads, progress, Which::All, counts);
-    let shown = |problem: &Problem| match is_container {
-        // The path may lead into the container; problems are about the container itself.
-        true => path.ancestors().find(|path| path.is_file()).unwrap_or(path).to_path_buf(),
-        false if problem.container == Path::new("") => path.to_path_buf(),
-        false => path.join(&problem.container),
-    };
-    let lines = |list: Vec<Problem>| list.into_iter().map(|problem| (shown(&problem), problem)).collect();
-    Ok((lines(problems), lines(unread), covering))
+    let mut findings = read_all(&place.entry, threads, &bar.progress, Which::All, counts);
+    for Problem { container, .. } in findings.problems.iter_mut().chain(&mut findings.unread) {
+        *container = match volume.is_one_container() {
+            // The path may lead into the container; problems are about the container itself.
+            true => path.ancestors().find(|path| path.is_file()).unwrap_or(path).to_path_buf(),
+            false if container == Path::new("") => path.to_path_buf(),
+            false => path.join(&container),
+        };
+    }
+    Ok(findings)
 }
 
 /// `container: path, block, offset: what was wrong`
-fn line(container: &Path, problem: &Problem) -> String {
+fn line(problem: &Problem) -> String {
     let block = problem.block.as_ref().filter(|block| !block.is_empty());
     let place = [
         Some(problem.path.clone()).filter(|path| !path.is_empty()),
@@ -223,29 +183,18 @@ fn line(container: &Path, problem: &Problem) -> String {
     ];
     let place: Vec<String> = place.into_iter().flatten().collect();
     let place = if place.is_empty() { String::new() } else { format!("{}: ", place.join(", ")) };
-    format!("{}: {place}{}", container.display(), problem.message)
+    format!("{}: {place}{}", problem.container.display(), problem.message)
 }
 
-fn summary(result: &Outcome, progress: &Progress) -> String {
+fn summary(verdict: String, findings: &Findings, progress: &Progress) -> String {
     let [containers, files, bytes, others, links] =
         [&progress.containers, &progress.files, &progress.bytes, &progress.others, &progress.links]
             .map(|count| count.load(Relaxed));
-    let verdict = match result.problems.len() as u64 {
-        0 if !has_checked(progress) => "nothing was checked".to_owned(),
-        0 if !result.is_complete() => "nothing is wrong in what could be looked at".to_owned(),
-        0 => "nothing is wrong".to_owned(),
-        problems => counted(problems, "problem"),
-    };
-    let mut parts = vec![format!(
-        "{verdict}: {}, {}, {} read",
-        counted(containers, "container"),
-        counted(files, "file"),
-        crate::cli::commands::status::bytes(bytes)
-    )];
-    let Covering { stored, unchecked } = result.covering;
+    let (containers, files) = (counted(containers, "container"), counted(files, "file"));
+    let mut parts = vec![format!("{verdict}: {containers}, {files}, {} read", status::bytes(bytes))];
+    let Covering { stored, unchecked } = findings.covering;
     if unchecked > 0 {
-        let [unchecked, stored] = [unchecked, stored].map(crate::cli::commands::status::bytes);
-        parts.push(format!("{unchecked} of {stored} stored have no checksum"));
+        parts.push(format!("{} of {} stored have no checksum", status::bytes(unchecked), status::bytes(stored)));
     }
     if others > 0 {
         parts.push(format!("{} not checked", counted(others, "ordinary file")));
@@ -253,8 +202,8 @@ fn summary(result: &Outcome, progress: &Progress) -> String {
     if links > 0 {
         parts.push(format!("{} not followed", counted(links, "symbolic link")));
     }
-    if !result.unread.is_empty() {
-        parts.push(format!("{} could not be read", result.unread.len()));
+    if !findings.unread.is_empty() {
+        parts.push(format!("{} could not be read", findings.unread.len()));
     }
     parts.join("; ")
 }
@@ -281,65 +230,59 @@ fn hint(follow: FollowLinks, progress: &Progress) -> Option<String> {
     (!parts.is_empty()).then(|| format!("of the links, {}", parts.join("; ")))
 }
 
-fn document(result: &Outcome, progress: &Progress) -> Value {
-    let list = |lines: &[Line]| -> Vec<Value> {
-        let object = |(container, problem): &Line| {
-            let Problem { path, block, offset, message, .. } = problem;
+fn document(findings: &Findings, progress: &Progress, is_complete: bool, is_ok: bool) -> Value {
+    let list = |problems: &[Problem]| -> Vec<Value> {
+        let object = |Problem { container, path, block, offset, message }: &Problem| {
             json!({"container": container.to_string_lossy(), "path": path, "block": block, "offset": offset,
                    "message": message})
         };
-        lines.iter().map(object).collect()
+        problems.iter().map(object).collect()
     };
-    let complete = result.is_complete();
     json!({
-        "ok": result.problems.is_empty() && complete && has_checked(progress),
-        "complete": complete,
-        "containers": progress.containers.load(Relaxed),
-        "files": progress.files.load(Relaxed),
-        "bytes": progress.bytes.load(Relaxed),
-        "stored": result.covering.stored,
-        "unchecked": result.covering.unchecked,
-        "others": progress.others.load(Relaxed),
-        "links": progress.links.load(Relaxed),
-        "links_outside": progress.outside.load(Relaxed),
-        "links_dangling": progress.dangling.load(Relaxed),
-        "problems": list(&result.problems),
-        "unread": list(&result.unread),
+        "ok": is_ok,
+        "complete": is_complete,
+        "containers": progress.containers,
+        "files": progress.files,
+        "bytes": progress.bytes,
+        "stored": findings.covering.stored,
+        "unchecked": findings.covering.unchecked,
+        "others": progress.others,
+        "links": progress.links,
+        "links_outside": progress.outside,
+        "links_dangling": progress.dangling,
+        "problems": list(&findings.problems),
+        "unread": list(&findings.unread),
     })
 }
 
-/// Progress on a terminal.
+/// Progress, shown on a terminal.
 pub(in crate::cli) struct Bar {
+    pub(in crate::cli) progress: Arc<Progress>,
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     drawing: Option<thread::JoinHandle<()>>,
 }
 
 impl Bar {
-    pub(in crate::cli) fn start(progress: &Arc<Progress>, quiet: bool) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        if quiet || !io::stderr().is_terminal() {
-            return Self { bar: ProgressBar::hidden(), stop, drawing: None };
-        }
-        crate::cli::output::progress::end_line_on_interrupt();
-        let bar = ProgressBar::new(0);
+    pub(in crate::cli) fn start(quiet: bool) -> Self {
         let style = "{binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left  {msg}  {wide_bar}";
-        if let Ok(style) = ProgressStyle::with_template(style) {
-            bar.set_style(style);
+        let (progress, bar, stop) = (Arc::<Progress>::default(), interruptible_bar(quiet, style), Arc::default());
+        let mut shown = Self { progress, bar, stop, drawing: None };
+        if !shown.bar.is_hidden() {
+            let (progress, bar, stop) = (shown.progress.clone(), shown.bar.clone(), shown.stop.clone());
+            shown.drawing = Some(thread::spawn(move || {
+                while !stop.load(Relaxed) {
+                    thread::sleep(Duration::from_millis(100));
+                    let [bytes, expected, containers, problems] =
+                        [&progress.bytes, &progress.expected, &progress.containers, &progress.problems]
+                            .map(|count| count.load(Relaxed));
+                    bar.set_length(expected.max(bytes));
+                    bar.set_position(bytes);
+                    bar.set_message(format!("{}, {}", counted(containers, "container"), counted(problems, "problem")));
+                }
+            }));
         }
-        let (shown, stopped, progress) = (bar.clone(), stop.clone(), progress.clone());
-        let drawing = thread::spawn(move || {
-            while !stopped.load(Relaxed) {
-                thread::sleep(Duration::from_millis(100));
-                let [bytes, expected, containers, problems] =
-                    [&progress.bytes, &progress.expected, &progress.containers, &progress.problems]
-                        .map(|count| count.load(Relaxed));
-                shown.set_length(expected.max(bytes));
-                shown.set_position(bytes);
-                shown.set_message(format!("{}, {}", counted(containers, "container"), counted(problems, "problem")));
-            }
-        });
-        Self { bar, stop, drawing: Some(drawing) }
+        shown
     }
 
     /// Returns whether it is shown on a terminal.
@@ -352,12 +295,19 @@ impl Bar {
         self.bar.suspend(work);
     }
 
-    pub(in crate::cli) fn stop(self) {
+    /// Prints an error.
+    pub(in crate::cli) fn complain(&self, error: &anyhow::Error) -> AlreadyReported {
+        self.hide(|| complain(error));
+        AlreadyReported
+    }
+
+    pub(in crate::cli) fn stop(self) -> Arc<Progress> {
         self.stop.store(true, Relaxed);
         if let Some(drawing) = self.drawing {
             // The bar is not drawn any more, so the next output begins on a new line.
             let _ = drawing.join();
         }
         self.bar.finish_and_clear();
+        self.progress
     }
 }

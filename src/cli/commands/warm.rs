@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::atomic::Ordering::Relaxed,
     thread,
     time::Duration,
 };
@@ -13,10 +13,10 @@ use super::{doctor, status, verify::Bar};
 use crate::{
     cache::DiskTierOptions,
     cli::{
-        AlreadyReported, ViewOptions, complain, counted, log_to_stderr, one_line,
+        AlreadyReported, ViewOptions, counted, each, log_to_stderr,
         options::{place::Place, spill::default_options},
     },
-    verify::{Findings, Progress, Which, read_all},
+    verify::{Findings, Which, read_all},
     vfs,
 };
 
@@ -56,62 +56,40 @@ pub(in crate::cli) struct Arguments {
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("off");
     let threads = arguments.threads.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
-    let progress = Arc::new(Progress::default());
-    let bar = Bar::start(&progress, arguments.quiet);
-    let which = Which::Decoded { as_files: doctor::has_passthrough() };
-    let (mut failed, mut written) = (false, (0, 0));
-    for path in &arguments.paths {
-        match one(path, arguments, which, threads, &progress, &bar) {
-            Ok(done) => {
-                failed |= done.problems > 0;
-                written = (written.0 + done.blobs, written.1 + done.bytes);
-            }
-            Err(error) => {
-                failed = true;
-                bar.hide(|| complain(&error));
-            }
+    let bar = Bar::start(arguments.quiet);
+    let (mut blobs, mut written) = (0, 0);
+    let all = each(&arguments.paths, |path| {
+        let (place, is_whole) = one(path, arguments, threads, &bar).map_err(|error| bar.complain(&error))?;
+        if let Some(spill) = place.entry.volume().disk_tier() {
+            spill.disk().flush(LAST_BLOCKS);
+            let counters = spill.disk().counters();
+            blobs += counters.written.load(Relaxed);
+            written += counters.written_bytes.load(Relaxed);
         }
-    }
-    bar.stop();
+        if is_whole { Ok(()) } else { Err(AlreadyReported.into()) }
+    });
+    let progress = bar.stop();
     if !arguments.quiet {
         let [containers, bytes] = [&progress.containers, &progress.bytes].map(|count| count.load(Relaxed));
         let (containers, bytes) = (counted(containers, "container"), status::bytes(bytes));
-        println!("{containers}, {bytes} read; {} written, {}", status::bytes(written.1), counted(written.0, "block"));
+        println!("{containers}, {bytes} read; {} written, {}", status::bytes(written), counted(blobs, "block"));
     }
-    if failed { Err(AlreadyReported.into()) } else { Ok(()) }
+    all
 }
 
-/// Result for one PATH.
-struct Done {
-    problems: usize,
-    blobs: u64,
-    bytes: u64,
-}
-
-fn one(
-    path: &Path,
-    arguments: &Arguments,
-    which: Which,
-    threads: usize,
-    progress: &Progress,
-    bar: &Bar,
-) -> anyhow::Result<Done> {
+/// Reads what is below one PATH. Returns whether all could be read.
+fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow::Result<(Place, bool)> {
+    let which = Which::Decoded { as_files: doctor::has_passthrough() };
     let options = arguments.view.checked();
     let spill = options.spill.clone().unwrap_or_else(default_options);
     // Tables repeat other files, which are warmed there.
     let options = vfs::Options { spill: Some(DiskTierOptions { wait: true, ..spill }), tables: false, ..options };
     let place = Place::find(path, options)?;
     let counts = bar.is_shown() && place.is_folder();
-    let Findings { problems, unread, .. } = read_all(&place.entry, threads, progress, which, counts);
-    let problems: Vec<_> = problems.into_iter().chain(unread).collect();
-    for problem in &problems {
-        bar.hide(|| eprintln!("shardfs: {}", one_line(&format!("{}: {problem}", path.display()))));
+    let Findings { problems, unread, .. } = read_all(&place.entry, threads, &bar.progress, which, counts);
+    let is_whole = problems.is_empty() && unread.is_empty();
+    for problem in problems.iter().chain(&unread) {
+        bar.complain(&anyhow::anyhow!("{}: {problem}", path.display()));
     }
-    let mut done = Done { problems: problems.len(), blobs: 0, bytes: 0 };
-    if let Some(spill) = place.entry.volume().disk_tier() {
-        spill.disk().flush(LAST_BLOCKS);
-        let counters = spill.disk().counters();
-        (done.blobs, done.bytes) = (counters.written.load(Relaxed), counters.written_bytes.load(Relaxed));
-    }
-    Ok(done)
+    Ok((place, is_whole))
 }

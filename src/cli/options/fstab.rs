@@ -10,53 +10,14 @@ use anyhow::{Context, bail};
 use clap::{Arg, Command};
 
 /// Options that concern how and when mount(8) mounts, or that are always true for this filesystem.
-const IGNORED: [&str; 40] = [
-    "ro",
-    "defaults",
-    "auto",
-    "noauto",
-    "user",
-    "nouser",
-    "users",
-    "owner",
-    "group",
-    "_netdev",
-    "nofail",
-    "suid",
-    "nosuid",
-    "dev",
-    "nodev",
-    "exec",
-    "noexec",
-    "atime",
-    "noatime",
-    "diratime",
-    "nodiratime",
-    "relatime",
-    "norelatime",
-    "strictatime",
-    "nostrictatime",
-    "lazytime",
-    "nolazytime",
-    "sync",
-    "async",
-    "dirsync",
-    "mand",
-    "nomand",
-    "silent",
-    "loud",
-    "iversion",
-    "noiversion",
-    "nosymfollow",
-    "symfollow",
-    "nonempty",
-    "default_permissions",
-];
+const IGNORED: &str = "ro defaults auto noauto user nouser users owner group _netdev nofail suid nosuid dev nodev exec \
+    noexec atime noatime diratime nodiratime relatime norelatime strictatime nostrictatime lazytime \
+    nolazytime sync async dirsync mand nomand silent loud iversion noiversion nosymfollow symfollow \
+    nonempty default_permissions";
 /// Such options that have values.
-const IGNORED_WITH_VALUE: [&str; 8] =
-    ["fsname", "subtype", "comment", "uhelper", "helper", "user", "context", "max_read"];
+const IGNORED_WITH_VALUE: &str = "fsname subtype comment uhelper helper user context max_read";
 /// Options of `shardfs mount` that make no sense in /etc/fstab.
-const NOT_HERE: [&str; 4] = ["foreground", "help", "version", "options"];
+const NOT_HERE: &str = "foreground help version options";
 
 /// How this program was called.
 #[derive(Debug, PartialEq, Eq)]
@@ -148,16 +109,14 @@ pub(in crate::cli) fn translate(list: &str, mount: &Command, sloppy: bool) -> an
             Some((name, value)) => (name, Some(value.trim_matches('"'))),
             None => (&*option, None),
         };
-        let is_ignored = match value {
-            None => IGNORED.contains(&name),
-            Some(_) => IGNORED_WITH_VALUE.contains(&name),
-        };
+        let is_in = |names: &str, name: &str| names.split(' ').any(|known| known == name);
+        let is_ignored = is_in(if value.is_some() { IGNORED_WITH_VALUE } else { IGNORED }, name);
         let long = name.replace('_', "-");
         let known = mount.get_arguments().find(|arg| {
             let is_alias = || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&&*long));
             arg.get_long() == Some(&long) || is_alias()
         });
-        let known = known.filter(|_| !NOT_HERE.contains(&&*long));
+        let known = known.filter(|_| !is_in(NOT_HERE, &long));
         match (name, known, value) {
             _ if is_ignored || name.starts_with("x-") || name.starts_with("X-") => {}
             ("rw", ..) => translated.writable = true,

@@ -29,7 +29,6 @@ impl Place {
     /// instead, so that the file is shown as a mount would show it.
     pub(in crate::cli) fn find(path: &Path, options: vfs::Options) -> anyhow::Result<Self> {
         let shown = path.display();
-        #[cfg(feature = "remote")]
         if let Some((host, inside)) = crate::cli::options::remote::split(path, options.formats) {
             return Self::find_remote(path, &host, inside, options);
         }
@@ -82,7 +81,6 @@ impl Place {
 
     /// Does the same as [`Self::find`] for a URL. SOURCE ends with the first name that is a container's, or with the
     /// first folder above that proves to be one.
-    #[cfg(feature = "remote")]
     fn find_remote(path: &Path, host: &Path, inside: Vec<OsString>, options: vfs::Options) -> anyhow::Result<Self> {
         let last = crate::cli::options::remote::parent(host);
         let name = last.iter().map(|(_, name)| name.clone());
@@ -115,14 +113,12 @@ impl Place {
 }
 
 /// Returns whether an error says that nothing is there. The Hub has no listing of a folder that does not exist.
-#[cfg(feature = "remote")]
 fn is_missing(error: &vfs::Error) -> bool {
     matches!(error.errno(), libc::ENOENT | libc::ESTALE)
 }
 
 /// Returns the highest of the containers that are folders around a URL, the names that follow it, and the path from its
 /// name on: what a mount above would show at the URL. `None` if the nearest folder that exists is no container.
-#[cfg(feature = "remote")]
 fn container_above(url: &Path, options: &vfs::Options) -> Option<(Vfs, Vec<OsString>, PathBuf)> {
     let (mut inside, mut found) = (Vec::new(), None);
     let mut above = crate::cli::options::remote::parent(url);

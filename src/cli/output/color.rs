@@ -40,33 +40,18 @@ impl ColorOption {
     }
 }
 
-/// Meanings of colours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum Color {
-    Good,
-    Warning,
-    Bad,
-    Folder,
-    Link,
-}
+/// A colour: the escape sequence that begins it. [`END`] ends it.
+pub(in crate::cli) type Color = &'static str;
 
-impl Color {
-    /// Returns the escape sequence that begins it; [`END`] ends it.
-    pub(in crate::cli) fn begin(self) -> &'static str {
-        match self {
-            Self::Good => "\x1b[32m",
-            Self::Warning => "\x1b[33m",
-            Self::Bad => "\x1b[31m",
-            Self::Folder => "\x1b[1;34m",
-            Self::Link => "\x1b[1;36m",
-        }
-    }
-}
-
+pub(in crate::cli) const GOOD: Color = "\x1b[32m";
+pub(in crate::cli) const WARNING: Color = "\x1b[33m";
+pub(in crate::cli) const BAD: Color = "\x1b[31m";
+pub(in crate::cli) const FOLDER: Color = "\x1b[1;34m";
+pub(in crate::cli) const LINK: Color = "\x1b[1;36m";
 /// Ends a colour.
 pub(in crate::cli) const END: &str = "\x1b[0m";
 
 /// Returns a text in a colour, if colours are on.
 pub(in crate::cli) fn paint(is_on: bool, color: Color, text: &str) -> String {
-    if is_on { format!("{}{text}{END}", color.begin()) } else { text.to_owned() }
+    if is_on { format!("{color}{text}{END}") } else { text.to_owned() }
 }

@@ -1,13 +1,35 @@
-//! Progress on a terminal that is interrupted.
+//! Progress on a terminal, and work that Ctrl-C ends.
 
-use std::{io::Write, sync::Once, thread};
+use std::{
+    io::Write,
+    sync::{
+        Arc, Once,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+};
 
-use signal_hook::{consts::SIGINT, iterator::Signals, low_level};
+use anyhow::bail;
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::{consts::SIGINT, flag, iterator::Signals, low_level};
 
-/// Makes Ctrl-C end the line of a progress bar before it ends the process, so that the shell's prompt begins on a new
-/// line. Called once something is drawn on stderr.
-pub(in crate::cli) fn end_line_on_interrupt() {
+/// Returns a progress bar on stderr, hidden if that is no terminal.
+pub(in crate::cli) fn bar(quiet: bool, length: u64, template: &str) -> ProgressBar {
+    let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(length) };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Does the same as [`bar`], and makes Ctrl-C end the line of the bar before it ends the process, so that the shell's
+/// prompt begins on a new line.
+pub(in crate::cli) fn interruptible_bar(quiet: bool, template: &str) -> ProgressBar {
     static ONCE: Once = Once::new();
+    let bar = bar(quiet, 0, template);
+    if bar.is_hidden() {
+        return bar;
+    }
     ONCE.call_once(|| {
         // Without the handler, Ctrl-C still ends the process.
         let Ok(mut signals) = Signals::new([SIGINT]) else { return };
@@ -19,4 +41,35 @@ pub(in crate::cli) fn end_line_on_interrupt() {
             }
         });
     });
+    bar
+}
+
+/// Whether Ctrl-C was pressed. The first time stops the work, which leaves nothing behind; a second one ends the process.
+#[derive(Clone)]
+pub(in crate::cli) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Begins to watch.
+    pub(in crate::cli) fn new() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let _ = flag::register_conditional_default(SIGINT, stop.clone());
+        let _ = flag::register(SIGINT, stop.clone());
+        Self(stop)
+    }
+
+    pub(in crate::cli) fn has_come(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    /// Ends the process as SIGINT does by default, if it has come.
+    ///
+    /// # Errors
+    /// If it has come and the process goes on.
+    pub(in crate::cli) fn check(&self) -> anyhow::Result<()> {
+        if self.has_come() {
+            let _ = low_level::emulate_default_handler(SIGINT);
+            bail!("interrupted");
+        }
+        Ok(())
+    }
 }

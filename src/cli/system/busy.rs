@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -46,25 +46,6 @@ pub(in crate::cli) fn is_explained(mount: &Mount) -> bool {
     let all = mounts::all().unwrap_or_default();
     let stands = mounts::standing_on(mount, &all).next().is_some();
     stands || !users(mount).0.is_empty()
-}
-
-/// Runs `run` for each place, even after one has failed. All errors except the last are printed.
-///
-/// # Errors
-/// The last error.
-pub(in crate::cli) fn each(
-    places: &[PathBuf],
-    mut run: impl FnMut(&PathBuf) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let mut failed = Ok(());
-    for place in places {
-        if let Err(error) = run(place)
-            && let Err(before) = std::mem::replace(&mut failed, Err(error))
-        {
-            crate::cli::complain(&before);
-        }
-    }
-    failed
 }
 
 /// Returns the processes that use a mount, as `name (pid)`, and whether there was time to check all.
@@ -138,15 +119,5 @@ mod tests {
         let mount = all.iter().find(|mount| Some(mount.id) == id).unwrap();
         assert!(uses(own, mount));
         assert!(!uses(own, &Mount { id: u64::MAX, device: (4095, 4095), ..mount.clone() }));
-    }
-
-    #[test]
-    fn all_places_are_tried() {
-        let mut tried = 0;
-        let done = each(&["a".into(), "b".into()], |place| {
-            tried += 1;
-            anyhow::bail!("{}", place.display())
-        });
-        assert_eq!((tried, done.unwrap_err().to_string()), (2, "b".into()));
     }
 }

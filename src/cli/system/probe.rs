@@ -16,6 +16,7 @@ use std::{
 
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// How long a mount may take to answer. It answers from memory.
@@ -53,7 +54,8 @@ pub(in crate::cli) fn run(mut arguments: impl Iterator<Item = OsString>) -> anyh
 }
 
 /// State of a mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(in crate::cli) enum State {
     Answers,
     /// Its process is gone.
@@ -66,20 +68,6 @@ pub(in crate::cli) enum State {
     Private,
     /// Another mount is on top of it or above it, so no path leads to it.
     Hidden,
-}
-
-impl State {
-    /// Returns the state's name in JSON.
-    pub(in crate::cli) fn name(self) -> &'static str {
-        match self {
-            Self::Answers => "answers",
-            Self::Dead => "dead",
-            Self::Silent => "silent",
-            Self::Gone => "gone",
-            Self::Private => "private",
-            Self::Hidden => "hidden",
-        }
-    }
 }
 
 /// A question under way.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use rustix::fs::FileType;
 
@@ -23,6 +23,7 @@ use crate::{
         output::{
             destination::{Destination, is_file_of},
             escape,
+            progress::interruptible_bar,
         },
     },
     limits::PIECE,
@@ -53,15 +54,8 @@ pub(super) struct Copier {
 
 impl Copier {
     pub(super) fn new(quiet: bool, compress: bool) -> Self {
-        // Draws on stderr, and nothing at all where that is no terminal.
-        let progress = if quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
-        if !progress.is_hidden() {
-            crate::cli::output::progress::end_line_on_interrupt();
-        }
         let style = "{bytes} of {total_bytes}  {binary_bytes_per_sec}  {eta} left  {wide_bar}";
-        if let Ok(style) = ProgressStyle::with_template(style) {
-            progress.set_style(style);
-        }
+        let progress = interruptible_bar(quiet, style);
         let (copied, already_there, failed) = Default::default();
         Self { progress, copied, already_there, failed, compress, stop: AtomicBool::new(false) }
     }

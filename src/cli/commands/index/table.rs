@@ -7,10 +7,7 @@ use std::{
     io::{self, Read, Seek, SeekFrom, Write},
     ops::Range,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::Arc,
 };
 
 use anyhow::anyhow;
@@ -19,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::found::Row;
 use crate::{
     cache::{Cache, Verify},
-    cli::output::destination::Destination,
+    cli::output::{destination::Destination, progress::Interrupt},
     format::DType,
     limits::PIECE,
     source::Unlimited,
@@ -79,11 +76,11 @@ impl Index {
         Ok(Self { reader, file, rows: packed.finish()? })
     }
 
-    /// Writes the file under a temporary name and renames it when it is complete, unless `stop` is set.
-    pub(super) fn write(&self, to: &Destination, name: &Path, stop: &AtomicBool) -> anyhow::Result<()> {
+    /// Writes the file under a temporary name and renames it when it is complete, unless it is interrupted.
+    pub(super) fn write(&self, to: &Destination, name: &Path, interrupt: &Interrupt) -> anyhow::Result<()> {
         to.put_file(name, None, None, |file| {
-            self.fill(file, stop)?;
-            let is_whole = !stop.load(Relaxed);
+            self.fill(file, interrupt)?;
+            let is_whole = !interrupt.has_come();
             if is_whole {
                 file.sync_all()?;
             }
@@ -91,13 +88,13 @@ impl Index {
         })
     }
 
-    fn fill(&self, file: &File, stop: &AtomicBool) -> anyhow::Result<()> {
+    fn fill(&self, file: &File, interrupt: &Interrupt) -> anyhow::Result<()> {
         let size = self.file.size();
         let footer = size.saturating_sub(8 + u64::from(u32::from_le_bytes(self.bytes(size - 8, 4)?[..].try_into()?)));
         let mut out = file;
         let copy = |mut out: &File, range: Range<u64>| -> anyhow::Result<()> {
             for at in range.clone().step_by(PIECE) {
-                if stop.load(Relaxed) {
+                if interrupt.has_come() {
                     return Ok(());
                 }
                 out.write_all(&self.bytes(at, (PIECE as u64).min(range.end - at))?)?;
