@@ -130,10 +130,9 @@ fn describe(out: &mut impl Write, place: &Place, arguments: &Arguments) -> anyho
     if arguments.tree || arguments.attributes || place.entry.has_groups()? {
         if part.is_empty() {
             writeln!(out, "  format: {format}")?;
-            let (Contents::Items { front, .. } | Contents::Episodes { front, .. }) = &overview.contents else {
-                return tree::describe(out, &place.entry, arguments.attributes);
-            };
-            items::write_front(out, front, &["format", "role_name"])?;
+            if let Contents::Items { front, .. } | Contents::Episodes { front, .. } = &overview.contents {
+                items::write_front(out, front, &["format", "role_name"])?;
+            }
         }
         return tree::describe(out, &place.entry, arguments.attributes);
     }
@@ -160,55 +159,33 @@ const LEFT_OUT: usize = 20;
 /// Prints a line for each table of a container, and one for each column that it leaves out.
 fn describe_tables(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     /// The part of `container.json` about tables.
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
+    #[derive(Deserialize)]
     struct Described {
-        tables: Vec<Table>,
-    }
-    #[derive(Deserialize)]
-    struct Table {
-        path: String,
-        rows: Option<u64>,
-        columns: Option<u64>,
-        left_out: Vec<LeftOut>,
         #[serde(default)]
-        left_out_behind: Behind,
-    }
-    #[derive(Deserialize)]
-    struct LeftOut {
-        column: String,
-        reason: String,
-    }
-    /// Further columns: how many, or whether there are some.
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Behind {
-        Count(u64),
-        Some(bool),
-    }
-    impl Default for Behind {
-        fn default() -> Self {
-            Self::Count(0)
-        }
+        tables: Vec<Value>,
     }
     let Some(description) = place.entry.description()? else { return Ok(()) };
     let described: Described = serde_json::from_slice(&description)?;
-    for Table { path, rows, columns, left_out, left_out_behind } in described.tables {
-        let counts = [(rows, "row"), (columns, "column")].into_iter();
-        let mut parts: Vec<String> = counts.filter_map(|(count, what)| Some(counted(count?, what))).collect();
-        let behind = match left_out_behind {
-            Behind::Count(0) | Behind::Some(false) => None,
-            Behind::Count(count) => Some(format!("{} behind them", counted(count, "column"))),
-            Behind::Some(true) => Some("all behind them".into()),
-        };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for table in &described.tables {
+        let counts = ["row", "column"].into_iter();
+        let counts = counts.filter_map(|what| Some(counted(table[format!("{what}s")].as_u64()?, what)));
+        let mut parts: Vec<String> = counts.collect();
+        let left_out = table["left_out"].as_array().map_or(&[][..], Vec::as_slice);
         if !left_out.is_empty() {
             parts.push(format!("{} left out", counted(left_out.len() as u64, "column")));
         }
-        parts.extend(behind.map(|behind| format!("{behind} left out, because a table has no more")));
+        // Further columns: how many, or whether there are some.
+        let behind = match &table["left_out_behind"] {
+            Value::Bool(true) => Some("all".into()),
+            count => count.as_u64().filter(|count| *count > 0).map(|count| counted(count, "column")),
+        };
+        parts.extend(behind.map(|all| format!("{all} behind them left out, because a table has no more")));
         let said = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
-        writeln!(out, "  table {}{said}", lines::shown(&path, usize::MAX))?;
-        for LeftOut { column, reason } in left_out.iter().take(LEFT_OUT) {
-            writeln!(out, "    without {}: {}", lines::shown(column, 200), escape::escaped(reason))?;
+        writeln!(out, "  table {}{said}", lines::shown(&text(&table["path"]), usize::MAX))?;
+        for column in left_out.iter().take(LEFT_OUT) {
+            let (name, reason) = (text(&column["column"]), text(&column["reason"]));
+            writeln!(out, "    without {}: {}", lines::shown(&name, 200), escape::escaped(&reason))?;
         }
         if let Some(more @ 1..) = left_out.len().checked_sub(LEFT_OUT) {
             writeln!(out, "    without {more} more; container.json has them all")?;

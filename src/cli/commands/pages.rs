@@ -64,6 +64,7 @@ fn write_pages(arguments: &ManArguments, cli: &clap::Command) -> io::Result<()> 
     while let Some(command) = commands.pop() {
         commands.extend(command.get_subcommands().filter(|command| !command.is_hide_set()));
         let page = clap_mangen::Man::new(command.clone());
+        let page = page.source(concat!("shardfs ", env!("CARGO_PKG_VERSION"))).manual("shardfs manual");
         let mut text = Vec::new();
         page.render(&mut text)?;
         let text = readable(&String::from_utf8_lossy(&text));
@@ -76,32 +77,16 @@ fn write_pages(arguments: &ManArguments, cli: &clap::Command) -> io::Result<()> 
     Ok(())
 }
 
-/// Returns a page of clap_mangen with the project and its version in the footer, and with line breaks in examples kept.
+/// Returns a page of clap_mangen with line breaks in examples kept.
 fn readable(page: &str) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    let mut is_example = false;
-    for line in page.lines() {
-        if let Some(title) = line.strip_prefix(".TH ") {
-            let name = title.split_whitespace().next().unwrap_or("shardfs");
-            let version = env!("CARGO_PKG_VERSION");
-            lines.push(format!(".TH {name} 1 \"\" \"shardfs {version}\" \"shardfs manual\""));
-            continue;
+    match page.split_once(".SH EXTRA\n") {
+        Some((front, rest)) => {
+            let (examples, behind) = rest.split_once(".SH ").map_or((rest, None), |(own, next)| (own, Some(next)));
+            let behind = behind.map_or_else(String::new, |behind| format!(".SH {behind}"));
+            format!("{front}.SH EXAMPLES AND NOTES\n.nf\n{examples}.fi\n{behind}")
         }
-        if line.starts_with(".SH ") && is_example {
-            lines.push(".fi".into());
-            is_example = false;
-        }
-        if line == ".SH EXTRA" {
-            lines.extend([".SH EXAMPLES AND NOTES".into(), ".nf".into()]);
-            is_example = true;
-            continue;
-        }
-        lines.push(line.to_owned());
+        None => page.to_owned(),
     }
-    if is_example {
-        lines.push(".fi".into());
-    }
-    lines.join("\n") + "\n"
 }
 
 /// Returns the page of the mount helper: the page of `shardfs mount` under its own name and section.

@@ -9,7 +9,9 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 
+use super::remote;
 use crate::{
+    store::remote::is_url,
     tree,
     vfs::{self, FileKind, Vfs},
     volume::{Entry, EntryKind},
@@ -26,32 +28,39 @@ impl Place {
     /// Finds `data/ep_001.wshard/signal/joint_pos.npy`, or any folder or file above it.
     ///
     /// The longest part that exists on the host is opened as SOURCE. If that is an ordinary file, its folder is opened
-    /// instead, so that the file is shown as a mount would show it.
+    /// instead, so that the file is shown as a mount would show it. Of a URL, SOURCE ends with the first name that is a
+    /// container's, or with the first folder above that proves to be one.
     pub(in crate::cli) fn find(path: &Path, options: vfs::Options) -> anyhow::Result<Self> {
-        let shown = path.display();
-        if let Some((host, inside)) = crate::cli::options::remote::split(path, options.formats) {
-            return Self::find_remote(path, &host, inside, options);
-        }
         let (host, inside) = split(path, options.formats)?;
-        let is_folder = host.is_dir();
-        let kept = host.file_name().into_iter().chain(inside.iter().map(|name| &**name)).collect();
+        let (is_url, is_folder) = (is_url(&host), host.is_dir());
+        let above = remote::parent(&host);
+        let kept = above.iter().map(|(_, name)| name).chain(&inside).collect();
         if is_folder && !inside.is_empty() && !has_marker(&host, options.formats) {
-            bail!("{shown}: no such file or folder");
+            bail!("{}: no such file or folder", path.display());
         }
-        let (vfs, names) = match Vfs::open(&host, options.clone()) {
-            Ok(vfs) => (vfs, inside),
-            Err(error) if is_folder || !inside.is_empty() => return Err(error.into()),
-            // An ordinary file: open its folder, which shows it as itself.
-            Err(error) => {
-                let Some((folder, name)) = host.parent().zip(host.file_name()) else { return Err(error.into()) };
-                (Vfs::open(folder, options.clone())?, vec![name.to_owned()])
+        match Vfs::open(&host, options.clone()) {
+            Ok(vfs) => {
+                let beside = || {
+                    let (folder, name) = above.as_ref()?;
+                    let folder = Vfs::open(folder, options.clone()).ok()?;
+                    Some((folder, std::iter::once(name).chain(&inside).cloned().collect()))
+                };
+                Self::walk(path, vfs, &inside, kept, &beside)
             }
-        };
-        let beside = || {
-            let folder = Vfs::open(host.parent()?, options.clone()).ok()?;
-            Some((folder, host.file_name().map(OsString::from).into_iter().chain(names.iter().cloned()).collect()))
-        };
-        Self::walk(path, vfs, &names, kept, &beside)
+            Err(error) if is_url && inside.is_empty() && is_missing(&error) => match container_above(&host, &options) {
+                Some((vfs, inside, kept)) => Self::walk(path, vfs, &inside, kept, &|| None),
+                None => Err(error.into()),
+            },
+            // An ordinary file: open its folder, which shows it as itself.
+            Err(error) => match above {
+                Some((folder, name))
+                    if inside.is_empty() && !is_folder && (!is_url || error.errno() == libc::EINVAL) =>
+                {
+                    Self::walk(path, Vfs::open(&folder, options)?, &[name], kept, &|| None)
+                }
+                _ => Err(error.into()),
+            },
+        }
     }
 
     /// Walks down from the root. A link that leads out of a container is followed in what `beside` returns: a filesystem
@@ -79,34 +88,6 @@ impl Place {
         Ok(Self { entry: entry.entered()?, kept })
     }
 
-    /// Does the same as [`Self::find`] for a URL. SOURCE ends with the first name that is a container's, or with the
-    /// first folder above that proves to be one.
-    fn find_remote(path: &Path, host: &Path, inside: Vec<OsString>, options: vfs::Options) -> anyhow::Result<Self> {
-        let last = crate::cli::options::remote::parent(host);
-        let name = last.iter().map(|(_, name)| name.clone());
-        let kept = name.chain(inside.iter().cloned()).collect();
-        match Vfs::open(host, options.clone()) {
-            Ok(vfs) => {
-                let beside = || {
-                    let (folder, name) = last.as_ref()?;
-                    let folder = Vfs::open(folder, options.clone()).ok()?;
-                    Some((folder, std::iter::once(name).chain(&inside).cloned().collect()))
-                };
-                Self::walk(path, vfs, &inside, kept, &beside)
-            }
-            Err(error) if inside.is_empty() && is_missing(&error) => match container_above(host, &options) {
-                Some((vfs, inside, kept)) => Self::walk(path, vfs, &inside, kept, &|| None),
-                None => Err(error.into()),
-            },
-            Err(error) if !inside.is_empty() || error.errno() != libc::EINVAL => Err(error.into()),
-            // An ordinary object: open its folder, which shows it as itself.
-            Err(error) => {
-                let Some((folder, name)) = last else { return Err(error.into()) };
-                Self::walk(path, Vfs::open(&folder, options)?, &[name], kept, &|| None)
-            }
-        }
-    }
-
     pub(in crate::cli) fn is_folder(&self) -> bool {
         self.entry.is_folder()
     }
@@ -121,10 +102,10 @@ fn is_missing(error: &vfs::Error) -> bool {
 /// name on: what a mount above would show at the URL. `None` if the nearest folder that exists is no container.
 fn container_above(url: &Path, options: &vfs::Options) -> Option<(Vfs, Vec<OsString>, PathBuf)> {
     let (mut inside, mut found) = (Vec::new(), None);
-    let mut above = crate::cli::options::remote::parent(url);
+    let mut above = remote::parent(url);
     while let Some((folder, name)) = above {
         inside.insert(0, name);
-        above = crate::cli::options::remote::parent(&folder);
+        above = remote::parent(&folder);
         match Vfs::open(&folder, options.clone()) {
             Ok(vfs) if vfs.is_one_container() => {
                 let name = above.iter().map(|(_, name)| name.clone());
@@ -155,6 +136,9 @@ pub(in crate::cli) fn names(folder: &Entry, path: &Path) -> anyhow::Result<Vec<(
 /// Returns the part of a path that is opened, with links resolved, and the names after it: a file of the host or a folder
 /// that may be a container, or the whole path.
 pub(in crate::cli) fn split(path: &Path, formats: tree::Formats) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
+    if is_url(path) {
+        return Ok(remote::split(path, formats));
+    }
     let mut host = PathBuf::new();
     let mut inside: Vec<OsString> = Vec::new();
     for component in path.components() {

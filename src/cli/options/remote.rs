@@ -177,11 +177,8 @@ fn timeout(text: &str) -> Result<Duration, String> {
 }
 
 /// The part of a URL that is opened as SOURCE, and the names after it: it ends with the first name that is a
-/// container's. `None` for what is no URL.
-pub(in crate::cli) fn split(path: &Path, formats: tree::Formats) -> Option<(PathBuf, Vec<OsString>)> {
-    if !is_url(path) {
-        return None;
-    }
+/// container's.
+pub(in crate::cli) fn split(path: &Path, formats: tree::Formats) -> (PathBuf, Vec<OsString>) {
     let bytes = path.as_os_str().as_bytes();
     let begin = bytes.windows(3).position(|part| part == b"://").map_or(0, |at| at + 3);
     let mut from = begin;
@@ -190,15 +187,18 @@ pub(in crate::cli) fn split(path: &Path, formats: tree::Formats) -> Option<(Path
         if from > begin && tree::is_container_name(formats, &name) {
             let inside = bytes[end..].split(|&byte| byte == b'/').filter(|name| !name.is_empty());
             let inside = inside.map(|name| OsString::from_vec(name.to_vec())).collect();
-            return Some((OsString::from_vec(bytes[..end].to_vec()).into(), inside));
+            return (OsString::from_vec(bytes[..end].to_vec()).into(), inside);
         }
         from = end + 1;
     }
-    Some((path.to_path_buf(), Vec::new()))
+    (path.to_path_buf(), Vec::new())
 }
 
-/// The URL of the folder that holds what a URL names, and the last name. `None` for a whole store.
+/// The folder that holds what a path or URL names, and the last name. `None` for a whole store, and for the root.
 pub(in crate::cli) fn parent(url: &Path) -> Option<(PathBuf, OsString)> {
+    if !is_url(url) {
+        return Some((url.parent()?.into(), url.file_name()?.into()));
+    }
     let bytes = url.as_os_str().as_bytes();
     let bytes = bytes.strip_suffix(b"/").unwrap_or(bytes);
     let begin = bytes.windows(3).position(|part| part == b"://")? + 3;
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn urls_are_split_behind_the_container() {
         let split = |url: &str| {
-            let (host, inside) = split(Path::new(url), &tree::FORMATS).unwrap();
+            let (host, inside) = split(Path::new(url), &tree::FORMATS);
             (host.display().to_string(), inside.len())
         };
         let found = split("s3://b.kdb/a//ep.wshard/signal/x.npy");
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(split("s3://b/a/ep.wshard"), ("s3://b/a/ep.wshard".into(), 0));
         assert_eq!(split("s3://b/a/ep.wshard/"), ("s3://b/a/ep.wshard".into(), 0));
         assert_eq!(split("s3://b"), ("s3://b".into(), 0));
-        assert!(crate::cli::options::remote::split(Path::new("b/a"), &tree::FORMATS).is_none());
+        assert_eq!(parent(Path::new("/b/a")), Some(("/b".into(), "a".into())));
         let (folder, name) = parent(Path::new("https://h/a/b")).unwrap();
         assert_eq!((folder, name), (PathBuf::from("https://h/a/"), "b".into()));
         assert!(parent(Path::new("s3://b")).is_none());

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     items::write_front,
-    lines::{Counts, shown, table},
+    lines::{Counts, cell, shown, table},
 };
 use crate::{
     cli::{commands::ls::date, options::place::Place, output::escape},
@@ -25,6 +25,7 @@ const CAMERAS: usize = 8;
 const TEXT: usize = 60;
 
 /// What the container says of all its episodes, and the first of them.
+#[derive(Default)]
 pub(super) struct Summary {
     total: u64,
     /// The frames of all, and whether they were counted.
@@ -69,13 +70,8 @@ impl Summary {
             version,
             created,
             looked_at: total.min(episodes.summarised()),
-            damaged: 0,
             is_part: only.is_some(),
-            embodiments: Counts::default(),
-            tasks: Counts::default(),
-            fps: Counts::default(),
-            successes: Counts::default(),
-            lines: Vec::new(),
+            ..Self::default()
         };
         let mut frames = FRAMES;
         let positions = only.map_or(0..summary.looked_at, |position| position..position + 1);
@@ -126,18 +122,17 @@ impl Summary {
             Some((frames, false)) => writeln!(out, "  frames: {frames} (the header's count)")?,
             None => {}
         }
-        let of = match self.looked_at < self.total {
-            true => format!(" of the first {} episodes", self.looked_at),
-            false => String::new(),
-        };
+        let is_all = self.looked_at >= self.total;
+        let of = if is_all { String::new() } else { format!(" of the first {} episodes", self.looked_at) };
         for (label, counts) in [
             ("embodiments", &self.embodiments),
             ("tasks", &self.tasks),
             ("fps", &self.fps),
             ("success", &self.successes),
         ] {
+            let counts = counts.line();
             if !counts.is_empty() {
-                writeln!(out, "  {label}{of}: {}", escape::escaped(&counts.line()))?;
+                writeln!(out, "  {label}{of}: {}", escape::escaped(&counts))?;
             }
         }
         if self.damaged > 0 {
@@ -157,9 +152,7 @@ impl Summary {
     /// Prints a line for each examined episode.
     fn write_episodes(&self, out: &mut impl Write) -> anyhow::Result<()> {
         let header = ["episode", "frames", "state", "action", "success", "reward", "task", "cameras"];
-        let mut rows = vec![header.map(String::from).to_vec()];
-        rows.extend(self.lines.iter().map(Line::row));
-        table(out, &rows, &[0, 1, 2, 3, 5])
+        table(out, &header, &self.lines.iter().map(Line::row).collect::<Vec<_>>(), &[0, 1, 2, 3, 5])
     }
 
     /// Returns it for programs.
@@ -206,8 +199,7 @@ impl Line {
                 parts.join(", ")
             }
         };
-        let text = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
-        let numbers = [Some(position), Some(frames), state, action].map(text);
+        let numbers = [Some(position), Some(frames), state, action].map(cell);
         [&numbers[..], &[success.into(), reward, task, cameras]].concat()
     }
 

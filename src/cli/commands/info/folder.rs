@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io::Write,
     ops::ControlFlow,
     path::{Path, PathBuf},
@@ -13,13 +13,12 @@ use serde_json::{Value, json};
 use super::{count, escape, lines, names};
 use crate::{
     cli::{counted, options::place::Place},
-    vfs::{FileKind, HeldOverview},
+    vfs::FileKind,
     volume::{Entry, Error, ErrorKind, Met},
 };
 
 /// A container in a folder: what it is, or why it cannot be opened.
 struct Listed {
-    name: OsString,
     /// Its path, as the volume has it.
     path: PathBuf,
     what: Result<ContainerLine, String>,
@@ -27,20 +26,12 @@ struct Listed {
     part_of: Option<PathBuf>,
 }
 
-/// What is said of a container in a folder.
+/// What is said of a container in a folder. Keeps no items: a folder may have many containers.
 struct ContainerLine {
     format: &'static str,
     format_name: &'static str,
     number: u64,
     kind: &'static str,
-}
-
-impl ContainerLine {
-    /// Keeps no items: a folder may have many containers.
-    fn of(overview: &HeldOverview) -> Self {
-        let (number, kind) = count(&overview.contents);
-        Self { format: overview.format, format_name: overview.format_name(), number, kind }
-    }
 }
 
 /// A folder in a folder: how much is below it, or why it cannot be read.
@@ -60,12 +51,6 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, other: Self) {
-        self.containers += other.containers;
-        self.others += other.others;
-        self.parts += other.parts;
-    }
-
     /// Returns `2 containers, 1 other file`.
     fn text(self) -> String {
         format!("{}, {}", counted(self.containers, "container"), counted(self.others, "other file"))
@@ -84,25 +69,28 @@ impl<'a> Folder<'a> {
     /// Lists a folder. Containers that others show as parts of themselves are listed only with `parts`.
     pub(super) fn read(place: &Place, path: &'a Path, parts: bool) -> anyhow::Result<Self> {
         let (mut containers, mut folders, mut own) = (Vec::new(), Vec::new(), Counts::default());
-        let mut joined = Joined::default();
+        let mut joined = Joined::new();
         for (name, kind) in names(&place.entry, path)? {
             let Some(found) = place.entry.child(&name)?.filter(|_| kind == FileKind::Folder) else {
                 own.others += 1;
                 continue;
             };
             let what = match found.overview() {
-                Ok(Some(overview)) => Ok(ContainerLine::of(&overview)),
+                Ok(Some(overview)) => {
+                    let (number, kind) = count(&overview.contents);
+                    Ok(ContainerLine { format: overview.format, format_name: overview.format_name(), number, kind })
+                }
                 Ok(None) => {
                     folders.push(Below { name, counts: count_below(&found).map_err(|error| error.detail()) });
                     continue;
                 }
                 Err(error) => Err(error.detail()),
             };
-            joined.note(&found, found.joins());
-            containers.push(Listed { name, path: found.path().into(), what, part_of: None });
+            note_joins(&mut joined, &found, found.joins());
+            containers.push(Listed { path: found.path().into(), what, part_of: None });
         }
         for container in &mut containers {
-            container.part_of = joined.by.remove(&container.path);
+            container.part_of = joined.remove(&container.path);
         }
         if !parts {
             let all = containers.len();
@@ -116,28 +104,30 @@ impl<'a> Folder<'a> {
     /// Prints it for people.
     pub(super) fn describe(&self, out: &mut impl Write) -> anyhow::Result<()> {
         writeln!(out, "{}", escape::path(self.path))?;
-        let name = |name: &OsString| lines::shown(&name.to_string_lossy(), usize::MAX);
-        for Listed { name: own, what, part_of, .. } in &self.containers {
+        let shown = |name: &OsStr| lines::shown(&name.to_string_lossy(), usize::MAX);
+        for Listed { path, what, part_of } in &self.containers {
             let what = match what {
                 Ok(ContainerLine { format_name, number, kind, .. }) => {
                     format!("{format_name}, {}", counted(*number, kind))
                 }
                 Err(reason) => format!("can't be opened: {reason}"),
             };
-            let part = part_of.as_deref().and_then(Path::file_name).map(|of| format!(", part of {}", of.display()));
+            let part = part_of.as_deref().map(|of| format!(", part of {}", name(of).display()));
             let what = format!("{what}{}", part.unwrap_or_default());
-            writeln!(out, "  {}: {}", name(own), escape::escaped(&what))?;
+            writeln!(out, "  {}: {}", shown(name(path)), escape::escaped(&what))?;
         }
         let mut all = self.own;
         for Below { name: own, counts } in &self.folders {
             let what = match counts {
                 Ok(counts) => {
-                    all.add(*counts);
+                    all.containers += counts.containers;
+                    all.others += counts.others;
+                    all.parts += counts.parts;
                     counts.text()
                 }
                 Err(reason) => format!("can't be read: {reason}"),
             };
-            writeln!(out, "  {}/: {}", name(own), escape::escaped(&what))?;
+            writeln!(out, "  {}/: {}", shown(own), escape::escaped(&what))?;
         }
         let front = if self.folders.is_empty() { "" } else { "in all: " };
         writeln!(out, "  {front}{}", all.text())?;
@@ -150,9 +140,9 @@ impl<'a> Folder<'a> {
 
     /// Returns it for programs.
     pub(super) fn json(&self) -> Value {
-        let place = |name: &OsString| self.path.join(name).to_string_lossy().into_owned();
-        let container = |Listed { name, what, part_of, .. }: &Listed| {
-            let mut object = json!({"path": place(name)});
+        let place = |name: &OsStr| self.path.join(name).to_string_lossy().into_owned();
+        let container = |Listed { path, what, part_of }: &Listed| {
+            let mut object = json!({"path": place(name(path))});
             match what {
                 Ok(ContainerLine { format, number, kind, .. }) => {
                     object["format"] = (*format).into();
@@ -160,8 +150,8 @@ impl<'a> Folder<'a> {
                 }
                 Err(reason) => object["error"] = reason.clone().into(),
             }
-            if let Some(of) = part_of.as_deref().and_then(Path::file_name) {
-                object["part_of"] = place(&of.to_owned()).into();
+            if let Some(of) = part_of {
+                object["part_of"] = place(name(of)).into();
             }
             object
         };
@@ -178,32 +168,31 @@ impl<'a> Folder<'a> {
     }
 }
 
-/// Containers that others show as parts of themselves, with those others.
-#[derive(Default)]
-struct Joined {
-    by: HashMap<PathBuf, PathBuf>,
+/// Returns the last name of a path.
+fn name(path: &Path) -> &OsStr {
+    path.file_name().unwrap_or_default()
 }
 
-impl Joined {
-    /// Notes what a container joins. Returns whether it may be a part of another one itself.
-    fn note(&mut self, container: &Entry, joins: Result<Option<Vec<PathBuf>>, Error>) -> bool {
-        // Why it cannot be opened is said of the container.
-        let Ok(joins) = joins else { return false };
-        let may_be_part = joins.is_some();
-        self.by.extend(joins.into_iter().flatten().map(|part| (part, container.path().to_owned())));
-        may_be_part
-    }
+/// Containers that others show as parts of themselves, with those others.
+type Joined = HashMap<PathBuf, PathBuf>;
+
+/// Notes what a container joins. Returns whether it may be a part of another one itself.
+fn note_joins(joined: &mut Joined, container: &Entry, joins: Result<Option<Vec<PathBuf>>, Error>) -> bool {
+    // Why it cannot be opened is said of the container.
+    let Ok(Some(joins)) = joins else { return false };
+    joined.extend(joins.into_iter().map(|part| (part, container.path().to_owned())));
+    true
 }
 
 /// Counts what lies below a folder. Opens no containers but those that join others.
 fn count_below(top: &Entry) -> Result<Counts, Error> {
-    let (mut counts, mut joined, mut candidates) = (Counts::default(), Joined::default(), Vec::new());
+    let (mut counts, mut joined, mut candidates) = (Counts::default(), Joined::new(), Vec::new());
     let mut failed = None;
     top.search(&mut |met| {
         match met {
             Met::Container(entry) => {
                 counts.containers += 1;
-                if joined.note(&entry, entry.joins_at_sight()) {
+                if note_joins(&mut joined, &entry, entry.joins_at_sight()) {
                     candidates.push(entry.path().to_owned());
                 }
             }
@@ -218,7 +207,7 @@ fn count_below(top: &Entry) -> Result<Counts, Error> {
     if let Some(error) = failed {
         return Err(error);
     }
-    let is_part = |path: &&PathBuf| joined.by.contains_key(*path);
+    let is_part = |path: &&PathBuf| joined.contains_key(*path);
     counts.parts = candidates.iter().filter(is_part).count() as u64;
     counts.containers -= counts.parts;
     Ok(counts)

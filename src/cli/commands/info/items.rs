@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Map, Value};
 
-use super::lines;
+use super::lines::{self, cell};
 use crate::tree::overview::Item;
 
 /// Most characters of a line of front matter.
@@ -22,15 +22,14 @@ pub(super) fn describe(
         writeln!(out, "  format: {format}")?;
         write_front(out, front, &["format", "role_name"])?;
     }
-    let header = ["path", "dtype", "shape", "codec", "stored", "size", ""].map(String::from).to_vec();
     let is_below = |item: &Item| {
         item.path.strip_prefix(part).is_some_and(|rest| part.is_empty() || rest.is_empty() || rest.starts_with('/'))
     };
-    let rows: Vec<_> = std::iter::once(header).chain(items.iter().filter(|item| is_below(item)).map(row)).collect();
-    if rows.len() == 1 && !part.is_empty() {
+    let rows: Vec<_> = items.iter().filter(|item| is_below(item)).map(row).collect();
+    if rows.is_empty() && !part.is_empty() {
         return Ok(writeln!(out, "  nothing is stored under this path itself: shardfs makes what it shows")?);
     }
-    lines::table(out, &rows, &[4, 5])
+    lines::table(out, &["path", "dtype", "shape", "codec", "stored", "size", ""], &rows, &[4, 5])
 }
 
 /// Prints a line for each value of the front matter but some.
@@ -47,21 +46,22 @@ pub(super) fn write_front(out: &mut impl Write, front: &Map<String, Value>, with
 
 /// Returns a value of the front matter as text: names and values separated by commas, elements of a list by semicolons.
 fn flat(value: &Value) -> String {
-    let join = |parts: Vec<String>, between| parts.join(between);
     match value {
         Value::String(text) => text.clone(),
         Value::Object(fields) => {
-            join(fields.iter().map(|(name, value)| format!("{name} {}", flat(value))).collect(), ", ")
+            let fields = fields.iter().map(|(name, value)| format!("{name} {}", flat(value)));
+            fields.collect::<Vec<_>>().join(", ")
         }
-        Value::Array(list) if list.iter().any(|value| value.is_object()) => join(list.iter().map(flat).collect(), "; "),
-        Value::Array(list) => join(list.iter().map(flat).collect(), ", "),
+        Value::Array(list) => {
+            let between = if list.iter().any(Value::is_object) { "; " } else { ", " };
+            list.iter().map(flat).collect::<Vec<_>>().join(between)
+        }
         Value::Null => "none".into(),
         value => value.to_string(),
     }
 }
 
 fn row(item: &Item) -> Vec<String> {
-    let number = |number: Option<u64>| number.map_or_else(String::new, |n| n.to_string());
     let error = item.error.as_ref().map(|error| format!("damaged: {error}"));
     let guess = item.info.inferred.then_some("guess");
     let recovered = item.recovered.then_some("put back");
@@ -73,5 +73,5 @@ fn row(item: &Item) -> Vec<String> {
     let dtype = item.info.dtype.as_ref().map(|dtype| dtype.name().into());
     let dtype = dtype.or_else(|| item.info.stored_type.map(str::to_owned)).unwrap_or_default();
     let codec = item.info.codec.clone().unwrap_or_default().into_owned();
-    vec![item.path.clone(), dtype, shape, codec, number(item.info.stored_size), number(item.size), notes.join(", ")]
+    vec![item.path.clone(), dtype, shape, codec, cell(item.info.stored_size), cell(item.size), notes.join(", ")]
 }

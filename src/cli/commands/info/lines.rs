@@ -1,7 +1,8 @@
 //! Text of files, counts and columns as lines for people.
 
-use std::{collections::HashMap, io::Write};
+use std::{cmp::Reverse, io::Write};
 
+use indexmap::IndexMap;
 use serde_json::Value;
 
 use crate::cli::output::escape;
@@ -22,63 +23,77 @@ pub(super) fn shown(text: &str, most: usize) -> String {
 
 /// Counts how often something was seen. Among equals, what was seen first comes first.
 #[derive(Default)]
-pub(super) struct Counts(HashMap<String, (usize, usize)>);
+pub(super) struct Counts(IndexMap<String, usize>);
 
 impl Counts {
     pub(super) fn add(&mut self, what: String) {
-        let next = self.0.len();
-        self.0.entry(what).or_insert((next, 0)).1 += 1;
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        *self.0.entry(what).or_default() += 1;
     }
 
     /// Returns the most frequent first.
-    fn sorted(&self) -> Vec<(&str, usize)> {
+    fn sorted(&self) -> Vec<(&String, &usize)> {
         let mut all: Vec<_> = self.0.iter().collect();
-        all.sort_by_key(|(_, (place, count))| (std::cmp::Reverse(*count), *place));
-        all.into_iter().map(|(what, (_, count))| (&**what, *count)).collect()
+        all.sort_by_key(|(_, count)| Reverse(*count));
+        all
     }
 
-    /// Returns the first few of them on a line.
+    /// Returns the first few of them on a line; empty if there are none.
     pub(super) fn line(&self) -> String {
         const FEW: usize = 5;
-        let all = self.sorted();
-        let mut parts: Vec<String> = all
-            .iter()
-            .take(FEW)
-            .map(|(what, count)| format!("{} ({count})", if what.is_empty() { "\"\"" } else { what }))
-            .collect();
-        if all.len() > FEW {
-            parts.push(format!("and {} others", all.len() - FEW));
+        let shown = |(what, count): &(&String, &usize)| match what.as_str() {
+            "" => format!("\"\" ({count})"),
+            what => format!("{what} ({count})"),
+        };
+        let mut parts: Vec<String> = self.sorted().iter().take(FEW).map(shown).collect();
+        if self.0.len() > FEW {
+            parts.push(format!("and {} others", self.0.len() - FEW));
         }
         parts.join(", ")
     }
 
     pub(super) fn json(&self) -> Value {
-        self.sorted().into_iter().map(|(what, count)| (what.to_owned(), Value::from(count))).collect()
+        self.sorted().into_iter().map(|(what, count)| (what.clone(), Value::from(*count))).collect()
     }
 }
 
-/// Prints rows of equal length, headings first, as columns indented by two blanks. Columns in `right` are aligned
-/// right, and columns without anything below their heading are left out.
-pub(super) fn table(out: &mut impl Write, rows: &[Vec<String>], right: &[usize]) -> anyhow::Result<()> {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let is_said = |column: &usize| rows[1..].iter().any(|row| !row[*column].is_empty());
-    let columns = 0..rows.first().map_or(0, Vec::len);
-    let shown: Vec<(usize, usize)> = columns.filter(is_said).map(|column| (column, width(column))).collect();
-    for row in rows {
+/// Prints rows of cells as columns indented by two blanks, below their headings if there are any. Columns in `right` are
+/// aligned right, and columns without anything below their heading are left out. A row of one cell is a line of text.
+pub(super) fn table(
+    out: &mut impl Write,
+    headings: &[&str],
+    rows: &[Vec<String>],
+    right: &[usize],
+) -> anyhow::Result<()> {
+    let headings: Vec<String> = headings.iter().map(ToString::to_string).collect();
+    let headings = Some(&headings).filter(|headings| !headings.is_empty());
+    let mut shown = Vec::new();
+    for column in 0..rows.iter().map(Vec::len).max().unwrap_or(0) {
+        let width = |row: &Vec<String>| row[column].chars().count();
+        let widest = rows.iter().filter(|row| row.len() > 1).map(width).max().unwrap_or(0);
+        if widest > 0 {
+            shown.push((column, widest.max(headings.map_or(0, width))));
+        }
+    }
+    for row in headings.into_iter().chain(rows) {
         let mut line = String::new();
-        for &(column, width) in &shown {
-            let cell = &row[column];
-            line.push_str("  ");
-            let cell = if right.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:width$}") };
-            line.push_str(&cell);
+        if let [text] = &row[..] {
+            line = format!("  {text}");
+        } else {
+            for &(column, width) in &shown {
+                let cell = &row[column];
+                line.push_str("  ");
+                let cell = if right.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:width$}") };
+                line.push_str(&cell);
+            }
         }
         writeln!(out, "{}", escape::escaped(line.trim_end()))?;
     }
     Ok(())
+}
+
+/// Returns a number that may be missing as a cell.
+pub(super) fn cell(number: Option<u64>) -> String {
+    number.map_or_else(String::new, |number| number.to_string())
 }
 
 #[cfg(test)]

@@ -2,9 +2,8 @@
 
 use std::io::Write;
 
-use serde_json::Value;
 
-use super::lines;
+use super::{items::write_front, lines};
 use crate::{
     escape,
     tree::overview::{Recording, Topic},
@@ -32,10 +31,9 @@ pub(super) fn describe(out: &mut impl Write, format: &str, recording: &Recording
     };
     let topics = recording.topics.iter().filter(is_wanted);
     let seconds = recording.times.map(|(first, last)| last.saturating_sub(first) as f64 / SECOND as f64);
-    let headings = HEADINGS.map(str::to_owned).to_vec();
-    let rows: Vec<_> = std::iter::once(headings).chain(topics.map(|topic| row(topic, seconds))).collect();
-    if rows.len() > 1 {
-        lines::table(out, &rows, &NUMBERS)?;
+    let rows: Vec<_> = topics.map(|topic| row(topic, seconds)).collect();
+    if !rows.is_empty() {
+        lines::table(out, &HEADINGS, &rows, &NUMBERS)?;
     }
     let left_out = recording.topic_count.saturating_sub(recording.topics.len() as u64);
     if left_out > 0 && part.is_empty() {
@@ -46,13 +44,7 @@ pub(super) fn describe(out: &mut impl Write, format: &str, recording: &Recording
 
 fn front(out: &mut impl Write, format: &str, recording: &Recording) -> anyhow::Result<()> {
     writeln!(out, "  format: {format}")?;
-    for (name, value) in recording.front.iter().filter(|(name, _)| *name != "format" && *name != "channels") {
-        let text = match value {
-            Value::String(text) => escape::escaped(text),
-            value => value.to_string(),
-        };
-        writeln!(out, "  {name}: {text}")?;
-    }
+    write_front(out, &recording.front, &["format", "channels"])?;
     if let Some((first, last)) = recording.times {
         writeln!(out, "  start: {} ({})", utc(first), decimal(first))?;
         writeln!(out, "  end: {} ({})", utc(last), decimal(last))?;

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use super::lines::{self, cell};
 use crate::tree::overview::{Column, Key, Table};
 
 /// Most characters of a name.
@@ -15,11 +16,11 @@ const NUMBERS: [usize; 5] = [2, 3, 4, 6, 7];
 /// that column.
 pub(super) fn describe(out: &mut impl Write, format: &str, table: &Table, only: Option<&str>) -> anyhow::Result<()> {
     let Table { version, compatible_version, rows, column_count, columns, left_out } = table;
-    let compatible = match compatible_version {
-        compatible if compatible == version => String::new(),
-        compatible => format!(" (readers from {compatible} on)"),
-    };
     if only.is_none() {
+        let compatible = match compatible_version {
+            compatible if compatible == version => String::new(),
+            compatible => format!(" (readers from {compatible} on)"),
+        };
         writeln!(
             out,
             "  format: {format}\n  version: {version}{compatible}\n  rows: {rows}\n  columns: {column_count}"
@@ -29,9 +30,8 @@ pub(super) fn describe(out: &mut impl Write, format: &str, table: &Table, only: 
     if columns.is_empty() {
         return Ok(());
     }
-    let headings = HEADINGS.map(str::to_owned).to_vec();
-    let rows: Vec<_> = std::iter::once(headings).chain(columns.iter().filter(is_wanted).map(row)).collect();
-    crate::cli::commands::info::lines::table(out, &rows, &NUMBERS)?;
+    let rows: Vec<_> = columns.iter().filter(is_wanted).map(row).collect();
+    lines::table(out, &HEADINGS, &rows, &NUMBERS)?;
     if *left_out > 0 && only.is_none() {
         writeln!(out, "  ... and {left_out} columns more")?;
     }
@@ -39,7 +39,6 @@ pub(super) fn describe(out: &mut impl Write, format: &str, table: &Table, only: 
 }
 
 fn row(column: &Column) -> Vec<String> {
-    let number = |number: Option<u64>| number.map_or_else(String::new, |n| n.to_string());
     let keys = match column.key {
         Some(Key { count: 0, .. }) => "open".into(),
         Some(Key { count, min: 0, .. }) => count.to_string(),
@@ -53,14 +52,14 @@ fn row(column: &Column) -> Vec<String> {
     }
     notes.extend(column.unusable.as_ref().map(|(status, reason)| format!("{status}: {reason}")));
     vec![
-        crate::cli::commands::info::lines::shown(&column.name, LONGEST),
+        lines::shown(&column.name, LONGEST),
         column.kind.clone(),
         keys,
         column.blocks.to_string(),
         column.rows_per_block.to_string(),
         column.compression.map_or_else(unknown, str::to_owned),
-        number(column.stored_size),
-        number(column.size),
+        cell(column.stored_size),
+        cell(column.size),
         notes.join(", "),
     ]
 }

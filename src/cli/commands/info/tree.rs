@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 
 use super::lines;
 use crate::{
-    cli::output::escape,
     format::ElementType,
     limits,
     volume::{Entry, EntryKind, Member, MemberKind},
@@ -18,15 +17,10 @@ const VALUE_LENGTH: usize = 100;
 /// Deepest group whose members are shown.
 const DEPTH: usize = 64;
 
-/// A line: cells of a table, or text alone.
-enum Line {
-    Cells([String; 5]),
-    Text(String),
-}
-
 /// What is drawn.
 struct Tree {
-    lines: Vec<Line>,
+    /// Rows of a table, or a text alone.
+    lines: Vec<Vec<String>>,
     has_attributes: bool,
     members: usize,
 }
@@ -35,30 +29,30 @@ struct Tree {
 pub(super) fn describe(out: &mut impl Write, entry: &Entry, has_attributes: bool) -> anyhow::Result<()> {
     let mut tree = Tree { lines: Vec::new(), has_attributes, members: 0 };
     if entry.is_folder() && entry.item_info()?.is_none() {
-        tree.attributes(entry, 1)?;
-        tree.group(entry, 1)?;
+        tree.attributes(entry, 0)?;
+        tree.group(entry, 0)?;
     } else {
         let name = entry.name().to_string_lossy();
         let stem = name.rsplit_once('.').map_or(&*name, |(stem, _)| stem).to_owned();
         let kind = if entry.is_folder() { MemberKind::Rows } else { MemberKind::Array };
-        tree.member(&Member { name: stem, kind, entry: entry.clone() }, 1)?;
+        tree.member(&Member { name: stem, kind, entry: entry.clone() }, 0)?;
     }
     if tree.lines.is_empty() {
         writeln!(out, "  there are no groups and arrays")?;
     }
-    tree.print(out)
+    lines::table(out, &[], &tree.lines, &[])
 }
 
 impl Tree {
     fn group(&mut self, group: &Entry, depth: usize) -> anyhow::Result<()> {
-        if depth > DEPTH {
-            self.lines.push(Line::Text(format!("{}…", "  ".repeat(depth))));
+        if depth >= DEPTH {
+            self.lines.push(vec![format!("{}…", "  ".repeat(depth))]);
             return Ok(());
         }
         let members = match group.members() {
             Ok(members) => members,
-            Err(error) if depth > 1 => {
-                self.lines.push(Line::Text(format!("{}cannot be read: {}", "  ".repeat(depth), error.detail())));
+            Err(error) if depth > 0 => {
+                self.lines.push(vec![format!("{}cannot be read: {}", "  ".repeat(depth), error.detail())]);
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
@@ -66,7 +60,7 @@ impl Tree {
         for (number, member) in members.iter().enumerate() {
             if self.members == limits::DESCRIBED {
                 let rest = members.len() - number;
-                self.lines.push(Line::Text(format!("{}… and {rest} more", "  ".repeat(depth))));
+                self.lines.push(vec![format!("{}… and {rest} more", "  ".repeat(depth))]);
                 break;
             }
             self.members += 1;
@@ -76,7 +70,7 @@ impl Tree {
                     let path = error.problem().map_or_else(String::new, |problem| problem.path);
                     let name = lines::shown(path.rsplit('/').next().unwrap_or_default(), usize::MAX);
                     let line = format!("{}{name}  cannot be read: {}", "  ".repeat(depth), error.detail());
-                    self.lines.push(Line::Text(line));
+                    self.lines.push(vec![line]);
                 }
             }
         }
@@ -91,11 +85,11 @@ impl Tree {
             let target = entry.link_target()?;
             let dangles = if *kind == MemberKind::Link { " (leads nowhere)" } else { "" };
             let target = lines::shown(&target.to_string_lossy(), usize::MAX);
-            self.lines.push(Line::Text(format!("{indent}{name} -> {target}{dangles}")));
+            self.lines.push(vec![format!("{indent}{name} -> {target}{dangles}")]);
             return Ok(());
         }
         if *kind == MemberKind::Group {
-            self.lines.push(Line::Text(format!("{indent}{name}/")));
+            self.lines.push(vec![format!("{indent}{name}/")]);
             self.attributes(entry, depth + 1)?;
             return self.group(entry, depth + 1);
         }
@@ -119,7 +113,7 @@ impl Tree {
             },
             _ => info.codec.map_or_else(String::new, Cow::into_owned),
         };
-        self.lines.push(Line::Cells([format!("{indent}{name}"), dtype.into_owned(), shape, chunks, codec]));
+        self.lines.push(vec![format!("{indent}{name}"), dtype.into_owned(), shape, chunks, codec]);
         self.attributes(entry, depth + 1)
     }
 
@@ -132,36 +126,14 @@ impl Tree {
         let found = match entry.attributes() {
             Ok(found) => found.unwrap_or_default(),
             Err(error) => {
-                self.lines.push(Line::Text(format!("{indent}@ cannot be read: {}", error.detail())));
+                self.lines.push(vec![format!("{indent}@ cannot be read: {}", error.detail())]);
                 return Ok(());
             }
         };
         let values: Map<String, Value> = serde_json::from_slice(&found).unwrap_or_default();
         for (name, value) in values {
             let (name, value) = (lines::shown(&name, VALUE_LENGTH), lines::shown(&value.to_string(), VALUE_LENGTH));
-            self.lines.push(Line::Text(format!("{indent}@{name} = {value}")));
-        }
-        Ok(())
-    }
-
-    fn print(&self, out: &mut impl Write) -> anyhow::Result<()> {
-        let mut widths = [0; 5];
-        for line in &self.lines {
-            if let Line::Cells(cells) = line {
-                for (width, cell) in widths.iter_mut().zip(cells) {
-                    *width = cell.chars().count().max(*width);
-                }
-            }
-        }
-        for line in &self.lines {
-            let text = match line {
-                Line::Text(text) => text.clone(),
-                Line::Cells(cells) => {
-                    let shown = cells.iter().zip(widths).filter(|(_, width)| *width > 0);
-                    shown.map(|(cell, width)| format!("{cell:width$}")).collect::<Vec<_>>().join("  ")
-                }
-            };
-            writeln!(out, "{}", escape::escaped(text.trim_end()))?;
+            self.lines.push(vec![format!("{indent}@{name} = {value}")]);
         }
         Ok(())
     }
