@@ -7,7 +7,7 @@ mod system;
 
 use std::{
     ffi::OsString,
-    io,
+    io::{self, BufWriter, IsTerminal, StdoutLock},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -25,12 +25,20 @@ use commands::{
     cache_folders, cat, cp, doctor, export, find, formats, index, info, ls, mount, pages, refresh, status, umount,
     verify, warm,
 };
+// Also for the commands.
 use options::{
     fstab::{self, Called},
-    remote, spill,
+    place::{Place, names},
+    remote::{self, RemoteOptions},
+    spill,
 };
-use output::{escape, logging};
-use system::probe;
+use output::{
+    color::{self, ColorOption, paint},
+    destination::Destination,
+    escape, logging,
+    progress::{self, Interrupt},
+};
+use system::{probe, running};
 
 /// Exit code of a command that failed.
 const FAILED: u8 = 1;
@@ -122,7 +130,7 @@ struct ViewOptions {
     links: LinkOptions,
 
     #[command(flatten)]
-    remote: remote::RemoteOptions,
+    remote: RemoteOptions,
 }
 
 /// Which links are followed, also for `verify`.
@@ -313,6 +321,13 @@ fn each(paths: &[PathBuf], mut run: impl FnMut(&Path) -> anyhow::Result<()>) -> 
         }
     }
     all
+}
+
+/// Returns stdout, and whether it is a terminal.
+fn stdout() -> (BufWriter<StdoutLock<'static>>, bool) {
+    let stdout = io::stdout().lock();
+    let is_terminal = stdout.is_terminal();
+    (BufWriter::new(stdout), is_terminal)
 }
 
 /// The log of commands that need no mount; `RUST_LOG` overrides.

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 
 use crate::{
-    cli::{options::spill, output::escape},
+    cli::{escape, spill},
     disk::{Disk, Limits, Usage},
 };
 

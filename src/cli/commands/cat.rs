@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 
 use crate::{
-    cli::{Closed, ViewOptions, each, log_to_stderr, options::place::Place},
+    cli::{Closed, Place, ViewOptions, each, log_to_stderr},
     limits::PIECE,
 };
 

@@ -20,12 +20,8 @@ use glob::Pattern;
 use parking_lot::Mutex;
 
 use crate::cli::{
-    ViewOptions, log_to_stderr,
-    options::{
-        place::names,
-        select::{Selected, Selection, select},
-    },
-    output::destination::Destination,
+    Destination, ViewOptions, log_to_stderr, names,
+    options::select::{Selected, Selection, select},
 };
 use copier::{Copier, Task};
 

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, IsTerminal, Write},
+    io::{self, Write},
     os::unix::fs::PermissionsExt,
     path::PathBuf,
 };
@@ -15,14 +15,7 @@ use serde_json::{Value, json};
 use super::{formats, status};
 use crate::{
     cache::DiskTierOptions,
-    cli::{
-        mounts::KIND,
-        options::spill::default_options,
-        output::{
-            color::{self, BAD, Color, ColorOption, GOOD, paint},
-            escape,
-        },
-    },
+    cli::{ColorOption, RemoteOptions, color, escape, mounts::KIND, paint, remote, spill::default_options, stdout},
     disk::{Disk, Limits},
     format::mp4::VideoCodec,
     fuse::has_sys_admin,
@@ -56,21 +49,21 @@ pub(in crate::cli) struct Arguments {
     color: ColorOption,
 
     #[command(flatten)]
-    remote: crate::cli::options::remote::RemoteOptions,
+    remote: RemoteOptions,
 }
 
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     name: &'static str,
-    color: Color,
+    color: color::Color,
 }
 
-const OK: State = State { name: "ok", color: GOOD };
+const OK: State = State { name: "ok", color: color::GOOD };
 /// Mounting works, but could be better.
 const WARNING: State = State { name: "warning", color: color::WARNING };
 /// Mounting cannot work.
-const PROBLEM: State = State { name: "problem", color: BAD };
+const PROBLEM: State = State { name: "problem", color: color::BAD };
 
 #[derive(Debug)]
 struct Check {
@@ -95,20 +88,15 @@ fn problem(name: &'static str, message: impl Into<String>, remedy: impl Into<Str
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut checks = checks();
     if let Some(url) = &arguments.url {
-        checks.extend(crate::cli::options::remote::check(url, &arguments.remote)?.into_iter().map(|(name, found)| {
-            match found {
-                Ok(message) => ok(name, message),
-                Err(message) if name == "disk cache" => {
-                    warning(name, message, "see --disk-cache; mounts go on without it")
-                }
-                Err(message) => problem(name, message, "see docs/TROUBLESHOOTING.md, Buckets and web servers"),
-            }
+        checks.extend(remote::check(url, &arguments.remote)?.into_iter().map(|(name, found)| match found {
+            Ok(message) => ok(name, message),
+            Err(message) if name == "disk cache" => warning(name, message, "see --disk-cache; mounts go on without it"),
+            Err(message) => problem(name, message, "see docs/TROUBLESHOOTING.md, Buckets and web servers"),
         }));
     }
     let can_mount = checks.iter().all(|check| check.state != PROBLEM);
-    let stdout = io::stdout().lock();
-    let is_coloured = arguments.color.is_on(stdout.is_terminal());
-    let mut out = BufWriter::new(stdout);
+    let (mut out, is_terminal) = stdout();
+    let is_coloured = arguments.color.is_on(is_terminal);
     if arguments.json {
         let object = |Check { name, state, message, remedy }: &Check| json!({"name": name, "state": state.name, "message": message, "remedy": remedy});
         let list: Vec<Value> = checks.iter().map(object).collect();

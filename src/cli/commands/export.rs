@@ -18,14 +18,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 
 use crate::{
-    cli::{
-        ViewOptions, counted, log_to_stderr, one_line,
-        options::place::Place,
-        output::{
-            destination::Destination,
-            progress::{self, Interrupt},
-        },
-    },
+    cli::{Destination, Interrupt, Place, ViewOptions, counted, log_to_stderr, one_line, progress},
     programs,
     volume::Entry,
 };

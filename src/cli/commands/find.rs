@@ -1,7 +1,7 @@
 //! `shardfs find`: the containers below a folder. None is opened.
 
 use std::{
-    io::{self, BufWriter, IsTerminal, Write},
+    io::{self, Write},
     ops::ControlFlow,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -15,10 +15,7 @@ use serde_json::json;
 
 use super::ls;
 use crate::{
-    cli::{
-        AlreadyReported, ViewOptions, complain, duration, each, log_to_stderr, options::place::Place, output::escape,
-        size,
-    },
+    cli::{AlreadyReported, Place, ViewOptions, complain, duration, each, escape, log_to_stderr, size, stdout},
     volume::{Entry, Met},
 };
 
@@ -81,9 +78,8 @@ fn newer(text: &str) -> Result<SystemTime, String> {
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
-    let stdout = io::stdout().lock();
-    let is_terminal = stdout.is_terminal();
-    let mut search = Search { arguments, is_terminal, out: BufWriter::new(stdout) };
+    let (out, is_terminal) = stdout();
+    let mut search = Search { arguments, is_terminal, out };
     let all = each(&arguments.paths, |path| search.below(path));
     search.out.flush()?;
     all

@@ -20,13 +20,7 @@ use serde_json::json;
 
 use crate::{
     cli::{
-        AlreadyReported, ViewOptions, complain, counted, log_to_stderr,
-        options::place::Place,
-        output::{
-            destination::Destination,
-            escape,
-            progress::{self, Interrupt},
-        },
+        AlreadyReported, Destination, Interrupt, Place, ViewOptions, complain, counted, escape, log_to_stderr, progress,
     },
     parallel,
     vfs::Problem,
@@ -103,11 +97,10 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let rows = work.rows(&place.entry, threads);
     work.bar.finish_and_clear();
     work.interrupt.check()?;
-    let counts = Counts::of(&rows, &work.known, arguments.parts);
     let index = Index::of(&source, &rows, arguments.parts).with_context(|| output.display().to_string())?;
     index.write(&to, &name, &work.interrupt).with_context(|| output.display().to_string())?;
     work.interrupt.check()?;
-    counts.print(arguments)?;
+    print_counts(&rows, &work.known, arguments)?;
     if work.failed.load(Relaxed) { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
@@ -137,20 +130,14 @@ struct Work {
     failed: AtomicBool,
 }
 
-/// A container with its path.
-struct Container {
-    path: PathBuf,
-    entry: Entry,
-}
-
 impl Work {
     /// Returns the rows of all containers, by path.
     fn rows(&self, top: &Entry, threads: usize) -> Vec<Row> {
         let mut rows = Vec::new();
         let containers = self.walk(top, &mut rows);
         self.bar.set_message(containers.len().to_string());
-        let found = parallel::map(threads, containers.iter(), |container| {
-            let row = if self.interrupt.has_come() { None } else { self.row(container) };
+        let found = parallel::map(threads, containers.iter(), |(path, container)| {
+            let row = if self.interrupt.has_come() { None } else { self.row(path, container) };
             self.bar.inc(1);
             row
         });
@@ -160,33 +147,33 @@ impl Work {
         rows
     }
 
-    fn row(&self, container: &Container) -> Option<Row> {
+    fn row(&self, path: &Path, container: &Entry) -> Option<Row> {
         // The container was removed since it was listed.
-        let seen = container.entry.seen_container()?;
-        let path = found::shown(&container.path);
-        if let Some(known) = self.known.get(&path).filter(|known| known.state == seen.state) {
+        let seen = container.seen_container()?;
+        let shown = found::shown(path);
+        if let Some(known) = self.known.get(&shown).filter(|known| known.state == seen.state) {
             return Some(known.clone());
         }
-        let (row, failed) = look_into(&container.entry, Row::of(path, seen, container.entry.attr()));
+        let (row, failed) = look_into(container, Row::of(shown, seen, container.attr()));
         if let Some(error) = failed.filter(is_refused) {
-            self.note(&container.path, &error.detail());
+            self.note(path, &error.detail());
         }
         Some(row)
     }
 
-    /// Returns all containers below an entry. Files that look like containers but are too damaged to be opened become
+    /// Returns all containers below an entry, with their paths. Files that look like containers but are too damaged to be opened become
     /// rows.
-    fn walk(&self, top: &Entry, rows: &mut Vec<Row>) -> Vec<Container> {
+    fn walk(&self, top: &Entry, rows: &mut Vec<Row>) -> Vec<(PathBuf, Entry)> {
         if top.is_root_of_container() {
             let name = PathBuf::from(top.volume().source().file_name().unwrap_or_default());
-            return vec![Container { path: name, entry: top.clone() }];
+            return vec![(name, top.clone())];
         }
         let place = top.place().0;
         let below = |path: &Path| path.strip_prefix(top.path()).unwrap_or(path).to_owned();
         let (mut containers, mut files) = (Vec::new(), HashMap::new());
         top.search(&mut |met| {
             match met {
-                Met::Container(entry) => containers.push(Container { path: below(entry.path()), entry }),
+                Met::Container(entry) => containers.push((below(entry.path()), entry)),
                 Met::Other(listed) => {
                     let path = below(listed.path());
                     match listed.entry() {
@@ -231,41 +218,22 @@ fn is_refused(error: &Error) -> bool {
     error.kind() == ErrorKind::PermissionDenied
 }
 
-/// Result of a run.
-struct Counts {
-    containers: usize,
-    added: usize,
-    changed: usize,
-    removed: usize,
-    damaged: usize,
-}
-
-impl Counts {
-    /// Counts the rows that are shown.
-    fn of(rows: &[Row], known: &HashMap<String, Row>, parts: bool) -> Self {
-        let count = |is: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| row.is_shown(parts) && is(row)).count();
-        let earlier = |row: &Row| known.get(&row.path).filter(|known| known.is_shown(parts));
-        let containers = count(&|_| true);
-        let added = count(&|row| earlier(row).is_none());
-        Self {
-            containers,
-            added,
-            changed: count(&|row| earlier(row).is_some_and(|known| known.state != row.state)),
-            removed: known.values().filter(|row| row.is_shown(parts)).count() - (containers - added),
-            damaged: count(&|row| row.problem.is_some()),
-        }
+/// Prints how many of the rows that are shown are new, changed, gone and damaged.
+fn print_counts(rows: &[Row], known: &HashMap<String, Row>, arguments: &Arguments) -> anyhow::Result<()> {
+    let is_shown = |row: &&Row| row.is_shown(arguments.parts);
+    let count = |is: &dyn Fn(&Row) -> bool| rows.iter().filter(is_shown).filter(|row| is(row)).count();
+    let earlier = |row: &Row| known.get(&row.path).filter(is_shown);
+    let (containers, added) = (count(&|_| true), count(&|row| earlier(row).is_none()));
+    let changed = count(&|row| earlier(row).is_some_and(|known| known.state != row.state));
+    let removed = known.values().filter(is_shown).count() - (containers - added);
+    let damaged = count(&|row| row.problem.is_some());
+    if arguments.json {
+        let counts = json!({"index": arguments.output.to_string_lossy(), "containers": containers, "added": added,
+                            "changed": changed, "removed": removed, "damaged": damaged});
+        escape::write_json(&mut io::stdout(), &counts)?;
+    } else if !arguments.quiet {
+        let containers = counted(containers as u64, "container");
+        writeln!(io::stdout(), "{containers}: {added} new, {changed} changed, {removed} gone, {damaged} damaged")?;
     }
-
-    fn print(&self, arguments: &Arguments) -> anyhow::Result<()> {
-        let Self { containers, added, changed, removed, damaged } = self;
-        if arguments.json {
-            let counts = json!({"index": arguments.output.to_string_lossy(), "containers": containers, "added": added,
-                                "changed": changed, "removed": removed, "damaged": damaged});
-            escape::write_json(&mut io::stdout(), &counts)?;
-        } else if !arguments.quiet {
-            let containers = counted(*containers as u64, "container");
-            writeln!(io::stdout(), "{containers}: {added} new, {changed} changed, {removed} gone, {damaged} damaged")?;
-        }
-        Ok(())
-    }
+    Ok(())
 }

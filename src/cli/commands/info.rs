@@ -9,7 +9,7 @@ mod table;
 mod tree;
 
 use std::{
-    io::{self, BufWriter, IsTerminal, Write},
+    io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
 };
 
@@ -19,11 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    cli::{
-        ViewOptions, counted, each, log_to_stderr,
-        options::place::{Place, names},
-        output::escape,
-    },
+    cli::{Place, ViewOptions, counted, each, escape, log_to_stderr, names, stdout},
     tree::overview::Contents,
 };
 use folder::Folder;
@@ -66,7 +62,7 @@ pub(in crate::cli) struct Arguments {
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
-    let mut out = BufWriter::new(io::stdout().lock());
+    let (mut out, _) = stdout();
     let mut is_first = true;
     let all = each(&arguments.paths, |path| {
         // The text is complete before it is printed, so a failure leaves no half of a description.

@@ -3,7 +3,7 @@
 use std::{
     cmp::Reverse,
     ffi::{OsStr, OsString},
-    io::{self, BufWriter, IsTerminal, Write},
+    io::Write,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -13,15 +13,9 @@ use clap::{ArgAction, Args};
 
 use crate::{
     cli::{
-        AlreadyReported, ViewOptions, complain, log_to_stderr,
-        options::{
-            place::names,
-            select::{Selected, Selection, select},
-        },
-        output::{
-            color::{ColorOption, END, FOLDER, LINK},
-            escape,
-        },
+        AlreadyReported, ColorOption, ViewOptions, color, complain, escape, log_to_stderr, names,
+        options::select::{Selected, Selection, select},
+        stdout,
     },
     tree::ItemInfo,
     vfs::{Attr, FileKind, namespace::listed},
@@ -121,11 +115,9 @@ pub(in crate::cli) struct Arguments {
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
-    let stdout = io::stdout().lock();
-    let is_terminal = stdout.is_terminal();
-    let out = BufWriter::new(stdout);
-    let mut list =
-        List { arguments, is_terminal, coloured: arguments.color.is_on(is_terminal), out, has_failed: false };
+    let (out, is_terminal) = stdout();
+    let coloured = arguments.color.is_on(is_terminal);
+    let mut list = List { arguments, is_terminal, coloured, out, has_failed: false };
     let mut selections = Vec::new();
     for path in &arguments.paths {
         let selected = select(path, arguments.view.checked());
@@ -365,16 +357,16 @@ impl<W: Write> List<'_, W> {
 
     /// Writes a name; on a terminal in colour, and without bytes that would control the terminal.
     fn write_name(&mut self, name: &Path, kind: FileKind) -> anyhow::Result<()> {
-        let colour = match kind {
-            FileKind::Folder if self.coloured => FOLDER,
-            FileKind::Link if self.coloured => LINK,
+        let begin = match kind {
+            FileKind::Folder if self.coloured => color::FOLDER,
+            FileKind::Link if self.coloured => color::LINK,
             _ => "",
         };
         let shown = escape::name(name.as_os_str(), self.is_terminal);
-        write!(self.out, "{colour}")?;
+        write!(self.out, "{begin}")?;
         self.out.write_all(shown.as_bytes())?;
         let slash = if self.arguments.slash && kind == FileKind::Folder { "/" } else { "" };
-        Ok(write!(self.out, "{}{slash}", if colour.is_empty() { "" } else { END })?)
+        Ok(write!(self.out, "{}{slash}", if begin.is_empty() { "" } else { color::END })?)
     }
 }
 

@@ -18,13 +18,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use crate::{
     cache::limit_heap,
     cli::{
-        ViewOptions, absolute, is_url, mounts, octal,
-        options::remote,
-        output::{escape, logging},
-        system::{
-            probe,
-            running::{self, RunningOptions},
-        },
+        ViewOptions, absolute, escape, is_url, logging, mounts, octal, probe, remote,
+        running::{self, RunningOptions},
+        system::number_key,
     },
     fuse::{Mount, MountConfig, raise_readahead},
     vfs::{self, Vfs},
@@ -145,7 +141,7 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
         umask: arguments.umask,
         slow: running.slow(),
         xattrs: running.xattrs,
-        number_key: crate::cli::system::number_key::kept(),
+        number_key: number_key::kept(),
         ..arguments.view.checked()
     };
     let disk_cache = is_url(&arguments.source).then(|| remote::usual_disk_cache(&options.remote)).flatten();

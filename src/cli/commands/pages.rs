@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use crate::cli::output::destination::Destination;
+use crate::cli::{Cli, Destination};
 
 /// Print completions for a shell
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(in crate::cli) struct ManArguments {
 
 pub(in crate::cli) fn completions(arguments: &CompletionArguments) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut crate::cli::Cli::command(), "shardfs", &mut script);
+    clap_complete::generate(arguments.shell, &mut Cli::command(), "shardfs", &mut script);
     if arguments.shell == Shell::Bash {
         script.extend_from_slice(include_bytes!("completion.bash"));
     }
@@ -47,7 +47,7 @@ pub(in crate::cli) fn completions(arguments: &CompletionArguments) -> anyhow::Re
 }
 
 pub(in crate::cli) fn man(arguments: &ManArguments) -> anyhow::Result<()> {
-    let mut cli = crate::cli::Cli::command().disable_help_subcommand(true);
+    let mut cli = Cli::command().disable_help_subcommand(true);
     cli.build();
     write_pages(arguments, &cli).with_context(|| arguments.folder.display().to_string())
 }
@@ -102,7 +102,7 @@ pub(in crate::cli) fn reference() -> anyhow::Result<()> {
          `mount` are mount\noptions, with `_` or `-`. Options that several commands have are described once, at the \
          [end](#shared-options).\n\nThis page is the output of `shardfs reference`; a test compares them.\n",
     );
-    let mut cli = crate::cli::Cli::command();
+    let mut cli = Cli::command();
     cli.build();
     let shared = shared_options(&cli);
     for command in shown_commands(&cli) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::cli::{mounts, output::escape};
+use crate::cli::{absolute, escape, mounts};
 
 /// Show at once what is new in the bucket or on the web server behind a mount
 ///
@@ -24,7 +24,7 @@ pub(in crate::cli) struct Arguments {
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let at = &arguments.mountpoint;
-    if mounts::ours_at(&crate::cli::absolute(at)?)?.is_none() {
+    if mounts::ours_at(&absolute(at)?)?.is_none() {
         bail!("{}: no shardfs is mounted there", escape::path(at));
     }
     // Looking up this name makes the mount refresh.

@@ -19,11 +19,7 @@ use signal_hook::{
 use super::mount::raise_descriptor_limit;
 use crate::{
     cache::limit_heap,
-    cli::{
-        ViewOptions, log_to_stderr,
-        output::escape,
-        system::{number_key, running},
-    },
+    cli::{ViewOptions, escape, log_to_stderr, running, system::number_key},
     serve::{self, Access, Site, Tls},
     vfs::{self, Vfs},
 };

@@ -1,7 +1,7 @@
 //! `shardfs status`: what is mounted, and how it does.
 
 use std::{
-    io::{self, BufWriter, IsTerminal, Write},
+    io::Write,
     path::PathBuf,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -11,14 +11,11 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::{
-    counted,
+    ColorOption, color, counted, escape,
     mounts::{self, Mount, without_asking},
-    output::{
-        color::{BAD, ColorOption, GOOD, WARNING, paint},
-        escape,
-    },
-    system::probe::{PATIENCE, Probe, State, understand},
-    user_name,
+    paint,
+    probe::{PATIENCE, Probe, State, understand},
+    stdout, user_name,
 };
 
 /// Say what is mounted, and how it does
@@ -89,9 +86,8 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             bail!("{}: no shardfs is mounted here", escape::path(typed));
         }
     }
-    let stdout = io::stdout().lock();
-    let is_coloured = arguments.color.is_on(stdout.is_terminal());
-    let mut out = BufWriter::new(stdout);
+    let (mut out, is_terminal) = stdout();
+    let is_coloured = arguments.color.is_on(is_terminal);
     if arguments.json {
         let all: Vec<Value> = reports.iter().map(Report::json).collect();
         escape::write_json(&mut out, &all)?;
@@ -177,7 +173,7 @@ impl Report {
         let Self { mount, config, stats, .. } = self;
         writeln!(out, "{}\n  source    {}", self.at(), escape::escaped(&self.source()))?;
         if let Some(lost) = self.lost() {
-            return Ok(writeln!(out, "  state     {}", paint(is_coloured, BAD, &lost))?);
+            return Ok(writeln!(out, "  state     {}", paint(is_coloured, color::BAD, &lost))?);
         }
         if self.state == State::Private {
             let user = mount.user.map_or_else(String::new, |user| format!(" by {}", user_name(user)));
@@ -187,7 +183,7 @@ impl Report {
         let uptime = Duration::try_from_secs_f64(stats["uptime_seconds"].as_f64().unwrap_or(0.0)).unwrap_or_default();
         let since = self.since().map_or_else(String::new, |since| crate::cli::commands::ls::date(since as i64));
         let pid = config["pid"].as_u64().map_or_else(String::new, |pid| format!(", pid {pid}"));
-        let answers = paint(is_coloured, GOOD, "answers");
+        let answers = paint(is_coloured, color::GOOD, "answers");
         writeln!(out, "  state     {answers}, since {since} UTC ({}){pid}", span(uptime))?;
         let cache = &stats["cache"];
         let (used, budget) = (bytes(number(&cache["used"])), bytes(number(&cache["budget"])));
@@ -238,7 +234,7 @@ impl Report {
         match number(&stats["problems"]) {
             0 => writeln!(out, "  problems  none")?,
             count => {
-                let problems = paint(is_coloured, WARNING, &count.to_string());
+                let problems = paint(is_coloured, color::WARNING, &count.to_string());
                 writeln!(out, "  problems  {problems}: {}/.shardfs/problems.jsonl", self.at())?;
             }
         }

@@ -19,9 +19,10 @@ use rustix::{
 
 use crate::{
     cli::{
+        each, escape,
         mounts::{self, Mount, ours_at, without_asking},
-        output::escape,
-        system::probe::{self, State},
+        probe::{self, State},
+        system::busy,
     },
     programs,
 };
@@ -57,7 +58,7 @@ pub(in crate::cli) struct Arguments {
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let all = if arguments.all { own_mounts()? } else { Vec::new() };
-    crate::cli::each(if arguments.all { &all } else { &arguments.mountpoints }, |mountpoint| {
+    each(if arguments.all { &all } else { &arguments.mountpoints }, |mountpoint| {
         let Some(mount) = ours_at(&without_asking(mountpoint)?)? else {
             bail!("{}: no shardfs is mounted here; `shardfs status` lists the mounts", escape::path(mountpoint));
         };
@@ -76,7 +77,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             true => Ok(()),
             // A dead mount's users get only errors anyway.
             false if probe::state_at(&mount.at)? == State::Dead => detach(&mount),
-            false => bail!(crate::cli::system::busy::message(&mount)),
+            false => bail!(busy::message(&mount)),
         }
     })
 }
@@ -143,7 +144,7 @@ pub(in crate::cli) fn repair(place: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// The processes that use it, or what the kernel says.
 pub(in crate::cli) fn take_down(mount: &Mount) -> anyhow::Result<()> {
-    if take_down_unused(mount)? { Ok(()) } else { bail!(crate::cli::system::busy::message(mount)) }
+    if take_down_unused(mount)? { Ok(()) } else { bail!(busy::message(mount)) }
 }
 
 /// Takes a mount down. Fails if a known process uses it, or if it is in use for longer than a look takes (as
@@ -152,7 +153,7 @@ fn take_down_unused(mount: &Mount) -> anyhow::Result<bool> {
     let end = Instant::now() + GLANCE;
     loop {
         match try_take_down(mount)? {
-            false if Instant::now() < end && !crate::cli::system::busy::is_explained(mount) => thread::sleep(PAUSE),
+            false if Instant::now() < end && !busy::is_explained(mount) => thread::sleep(PAUSE),
             done => return Ok(done),
         }
     }
@@ -189,7 +190,7 @@ pub(in crate::cli) fn detach(mount: &Mount) -> anyhow::Result<()> {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => match fusermount(&mount, &["-u", "-z"])? {
             true => Ok(()),
-            false => bail!(crate::cli::system::busy::message(&mount)),
+            false => bail!(busy::message(&mount)),
         },
         Err(error) => Err(error).with_context(|| escape::path(&mount.at)),
     }

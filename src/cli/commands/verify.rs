@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufWriter, IsTerminal, Write},
+    io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{
@@ -22,14 +22,8 @@ use super::{formats::FormatOptions, status};
 use crate::{
     cache::Verify,
     cli::{
-        AlreadyReported, LinkOptions, complain, counted, each, log_to_stderr, one_line,
-        options::{place::Place, remote::RemoteOptions},
-        output::{
-            color::{BAD, ColorOption, GOOD, WARNING, paint},
-            escape,
-            progress::interruptible_bar,
-        },
-        size,
+        AlreadyReported, ColorOption, LinkOptions, Place, RemoteOptions, color, complain, counted, each, escape,
+        log_to_stderr, one_line, paint, progress::interruptible_bar, size, stdout,
     },
     verify::{Findings, Progress, Which, read_all},
     vfs::{self, Covering, FollowLinks, Problem, Vfs},
@@ -100,23 +94,22 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let is_complete = looked_at.is_ok() && findings.unread.is_empty();
     let has_checked =
         [&progress.containers, &progress.files, &progress.problems].iter().any(|count| count.load(Relaxed) > 0);
-    let (code, verdict, color) = match findings.problems.len() as u64 {
-        0 if !has_checked => (UNKNOWN, "nothing was checked".to_owned(), WARNING),
-        0 if !is_complete => (UNKNOWN, "nothing is wrong in what could be looked at".to_owned(), WARNING),
+    let (code, verdict, colour) = match findings.problems.len() as u64 {
+        0 if !has_checked => (UNKNOWN, "nothing was checked".to_owned(), color::WARNING),
+        0 if !is_complete => (UNKNOWN, "nothing is wrong in what could be looked at".to_owned(), color::WARNING),
         // The only case for a 0.
-        0 => (0, "nothing is wrong".to_owned(), GOOD),
-        problems => (if is_complete { WRONG } else { UNKNOWN }, counted(problems, "problem"), BAD),
+        0 => (0, "nothing is wrong".to_owned(), color::GOOD),
+        problems => (if is_complete { WRONG } else { UNKNOWN }, counted(problems, "problem"), color::BAD),
     };
-    let stdout = io::stdout().lock();
-    let is_coloured = arguments.color.is_on(stdout.is_terminal());
-    let mut out = BufWriter::new(stdout);
+    let (mut out, is_terminal) = stdout();
+    let is_coloured = arguments.color.is_on(is_terminal);
     if arguments.json {
         escape::write_json(&mut out, &document(&findings, &progress, is_complete, code == 0))?;
     } else if !arguments.quiet {
         for problem in findings.problems.iter().chain(&findings.unread) {
             writeln!(out, "{}", one_line(&line(problem)))?;
         }
-        writeln!(out, "{}", paint(is_coloured, color, &summary(verdict, &findings, &progress)))?;
+        writeln!(out, "{}", paint(is_coloured, colour, &summary(verdict, &findings, &progress)))?;
         if let Some(hint) = hint(arguments.links.follow_links, &progress) {
             writeln!(out, "{hint}")?;
         }

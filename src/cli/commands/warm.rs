@@ -12,10 +12,7 @@ use clap::Args;
 use super::{doctor, status, verify::Bar};
 use crate::{
     cache::DiskTierOptions,
-    cli::{
-        AlreadyReported, ViewOptions, counted, each, log_to_stderr,
-        options::{place::Place, spill::default_options},
-    },
+    cli::{AlreadyReported, Place, ViewOptions, counted, each, log_to_stderr, spill::default_options},
     verify::{Findings, Which, read_all},
     vfs,
 };

@@ -1,7 +1,7 @@
 //! Paths as the commands take them: a file of the host, and what follows inside the container.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     ops::ControlFlow,
     path::{Component, Path, PathBuf},
     sync::Arc,
@@ -14,7 +14,7 @@ use crate::{
     store::remote::is_url,
     tree,
     vfs::{self, FileKind, Vfs},
-    volume::{Entry, EntryKind},
+    volume::{Entry, EntryKind, Error},
 };
 
 /// The result of following a path.
@@ -131,6 +131,35 @@ pub(in crate::cli) fn names(folder: &Entry, path: &Path) -> anyhow::Result<Vec<(
         // The filesystem has no path for the folder that was opened as SOURCE.
         Err(error) => bail!("{}: {}", path.display(), error.detail()),
     }
+}
+
+/// Returns the folders at or below a folder with a file that is wanted, by its folder's path and its name. Each comes
+/// with its path below the folder. What follows such a file in a listing is not looked at.
+pub(in crate::cli) fn folders_with(
+    top: &Entry,
+    is_wanted: impl Fn(&str, &OsStr) -> bool,
+) -> Result<Vec<(String, Entry)>, Error> {
+    let (mut found, mut open) = (Vec::new(), vec![(String::new(), top.clone())]);
+    while let Some((path, folder)) = open.pop() {
+        let (mut inner, mut has_wanted) = (Vec::new(), false);
+        folder.names(&mut |name, kind| {
+            match kind {
+                FileKind::Folder => inner.push(name.to_owned()),
+                _ => has_wanted = is_wanted(&path, name),
+            }
+            if has_wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        for name in inner.into_iter().rev() {
+            if let Some(inside) = folder.child(&name)? {
+                let name = name.to_string_lossy();
+                open.push((if path.is_empty() { name.into_owned() } else { format!("{path}/{name}") }, inside));
+            }
+        }
+        if has_wanted {
+            found.push((path, folder));
+        }
+    }
+    Ok(found)
 }
 
 /// Returns the part of a path that is opened, with links resolved, and the names after it: a file of the host or a folder

@@ -13,8 +13,8 @@ use std::{
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use crate::cli::{
+    escape,
     mounts::{self, Mount},
-    output::escape,
 };
 
 /// How long to search, and how many processes to name. A person waits for the answer.

@@ -7,15 +7,15 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, Read, Write},
-    os::{fd::AsFd, unix::process::CommandExt},
+    os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, Stdio},
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -97,26 +97,19 @@ impl Probe {
     /// If its output cannot be read.
     pub(in crate::cli) fn answer(mut self, end: Instant) -> anyhow::Result<Option<Vec<u8>>> {
         let Some(mut stdout) = self.0.stdout.take() else { return Ok(None) };
-        let mut said = Vec::new();
-        let mut piece = [0; 4096];
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            if poll(&mut [PollFd::new(&stdout.as_fd(), PollFlags::IN)], Some(&left)).context("waiting for a mount")?
-                == 0
-            {
-                // It cannot be waited for. It ends when what it asks answers or is gone.
-                let _ = self.0.kill();
-                return Ok(None);
-            }
-            match stdout.read(&mut piece).context("reading from a probe")? {
-                0 => break,
-                count => said.extend_from_slice(&piece[..count]),
-            }
-        }
+        let (give, take) = mpsc::channel();
+        thread::spawn(move || {
+            let mut said = Vec::new();
+            give.send(stdout.read_to_end(&mut said).map(|_| said))
+        });
+        let Ok(said) = take.recv_timeout(end.saturating_duration_since(Instant::now())) else {
+            // It cannot be waited for. It ends when what it asks answers or is gone.
+            let _ = self.0.kill();
+            return Ok(None);
+        };
         // It has closed its output, so it is about to end.
         thread::spawn(move || self.0.wait());
-        Ok(Some(said))
+        said.context("reading from a probe").map(Some)
     }
 }
 

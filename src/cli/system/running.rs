@@ -21,12 +21,9 @@ use clap::Args;
 
 use crate::{
     cli::{
+        Destination, escape,
+        logging::{self, Level},
         mounts::Mount,
-        output::{
-            destination::Destination,
-            escape,
-            logging::{self, Level},
-        },
     },
     vfs::Vfs,
 };

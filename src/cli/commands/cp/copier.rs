@@ -18,14 +18,7 @@ use rustix::fs::FileType;
 
 use super::{Folder, compress};
 use crate::{
-    cli::{
-        complain,
-        output::{
-            destination::{Destination, is_file_of},
-            escape,
-            progress::interruptible_bar,
-        },
-    },
+    cli::{Destination, complain, escape, output::destination::is_file_of, progress::interruptible_bar},
     limits::PIECE,
     volume::{Entry, EntryKind},
 };

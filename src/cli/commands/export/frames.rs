@@ -1,14 +1,14 @@
 //! The numbered pictures of a camera, and their pixels.
 
-use std::{io::Cursor, ops::ControlFlow};
+use std::io::Cursor;
 
 use anyhow::{Context, anyhow, bail};
 use image::{DynamicImage, ImageFormat, ImageReader, Limits};
 
 use crate::{
+    cli::options::place::folders_with,
     codec::Codec,
     format::picture::{JPEG, PNG, jpeg_size, png_size},
-    vfs::FileKind,
     volume::{Entry, Error, ErrorKind},
 };
 
@@ -81,28 +81,10 @@ fn existing(found: Result<Entry, Error>) -> Result<Option<Entry>, Error> {
 }
 
 /// Returns the folders of numbered pictures at or below a place, by their paths.
-fn folders(top: &Entry, place: &str) -> anyhow::Result<Vec<(String, Entry)>> {
-    let (mut found, mut open) = (Vec::new(), vec![(place.to_owned(), top.clone())]);
-    while let Some((path, folder)) = open.pop() {
-        let (mut inner, mut has_pictures) = (Vec::new(), false);
-        folder.names(&mut |name, kind| {
-            match kind {
-                FileKind::Folder => inner.push(name.to_owned()),
-                _ => has_pictures |= number(&name.to_string_lossy()).is_some(),
-            }
-            // After the first picture there are only more of them.
-            if has_pictures { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        for name in inner.into_iter().rev() {
-            if let Some(inside) = folder.child(&name)? {
-                open.push((format!("{path}/{}", name.to_string_lossy()), inside));
-            }
-        }
-        if has_pictures {
-            found.push((path, folder));
-        }
-    }
-    Ok(found)
+fn folders(top: &Entry, place: &str) -> Result<Vec<(String, Entry)>, Error> {
+    let found = folders_with(top, |_, name| number(&name.to_string_lossy()).is_some())?;
+    let path = |below: String| if below.is_empty() { place.to_owned() } else { format!("{place}/{below}") };
+    Ok(found.into_iter().map(|(below, folder)| (path(below), folder)).collect())
 }
 
 /// Returns the number that a picture's name is.

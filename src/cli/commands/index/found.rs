@@ -1,13 +1,14 @@
 //! What the index says of one container.
 
-use std::{collections::HashMap, ffi::OsStr, ops::ControlFlow, os::unix::ffi::OsStrExt, path::Path};
+use std::{collections::HashMap, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    cli::options::place::folders_with,
     escape,
-    vfs::{Attr, FileKind, SeenContainer},
+    vfs::{Attr, SeenContainer},
     volume::{Entry, Error, ErrorKind},
 };
 
@@ -200,28 +201,8 @@ fn cameras(container: &Entry, images: &str) -> Result<Option<String>, Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let mut found = Vec::new();
-    let mut folders = vec![(images, String::new())];
-    while let Some((folder, path)) = folders.pop() {
-        let (mut inner, mut has_pictures) = (Vec::new(), false);
-        folder.names(&mut |name, kind| {
-            if kind == FileKind::Folder {
-                inner.push(name.to_owned());
-                return ControlFlow::Continue(());
-            }
-            // After the first picture there are only more pictures; at the top, stacks of frames are listed between the
-            // folders.
-            has_pictures = !path.is_empty();
-            if has_pictures { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        for name in inner.into_iter().rev() {
-            let Some(folder) = folder.child(&name)? else { continue };
-            let name = name.to_string_lossy().replace(',', "%2C");
-            folders.push((folder, if path.is_empty() { name } else { format!("{path}/{name}") }));
-        }
-        if has_pictures && found.len() < CAMERAS {
-            found.push(path);
-        }
-    }
+    // At the top, stacks of frames are listed between the folders.
+    let found = folders_with(&images, |folder, _| !folder.is_empty())?;
+    let found: Vec<String> = found.into_iter().take(CAMERAS).map(|(path, _)| path.replace(',', "%2C")).collect();
     Ok((!found.is_empty()).then(|| found.join(",")))
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::found::Row;
 use crate::{
     cache::{Cache, Verify},
-    cli::output::{destination::Destination, progress::Interrupt},
+    cli::{Destination, Interrupt},
     format::DType,
     limits::PIECE,
     source::Unlimited,

@@ -10,7 +10,7 @@ use super::{
     lines::{Counts, cell, shown, table},
 };
 use crate::{
-    cli::{commands::ls::date, options::place::Place, output::escape},
+    cli::{Place, commands::ls::date, escape},
     tree::{Camera, Episode, Episodes, Said, Success},
     view::{Fault, ReadContext},
 };

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{count, escape, lines, names};
 use crate::{
-    cli::{counted, options::place::Place},
+    cli::{Place, counted},
     vfs::FileKind,
     volume::{Entry, Error, ErrorKind, Met},
 };

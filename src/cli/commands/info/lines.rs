@@ -5,7 +5,7 @@ use std::{cmp::Reverse, io::Write};
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use crate::cli::output::escape;
+use crate::cli::escape;
 
 /// Returns text from a file that is safe in a line of a terminal: without control characters, and with at most `most`
 /// of the others.
