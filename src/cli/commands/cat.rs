@@ -59,7 +59,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn one(out: &mut File, path: &Path, arguments: &Arguments) -> anyhow::Result<()> {
     let Range { start, length } = arguments.range.unwrap_or(Range { start: 0, length: u64::MAX });
     let place = Place::find(path, arguments.view.checked())?;
-    if place.is_folder() {
+    if place.entry.is_folder() {
         bail!("{}: is a folder; `shardfs ls` lists it", path.display());
     }
     let end = start.saturating_add(length).min(place.entry.size());

@@ -211,9 +211,8 @@ impl Walk<'_> {
                     continue;
                 };
                 if self.arguments.sources.len() > 1 && !self.taken.insert(to.clone()) {
-                    let place = dest.shown(&to);
-                    let place = place.display();
-                    self.copier.failed(&anyhow::anyhow!("{}: {place} is another's copy already", shown.display()));
+                    let (shown, place) = (shown.display(), dest.shown(&to));
+                    self.copier.failed(&anyhow::anyhow!("{shown}: {} is another's copy already", place.display()));
                     continue;
                 }
                 self.copier.expect(entry.size());
@@ -221,17 +220,11 @@ impl Walk<'_> {
                 let _ = self.give.send(Task { entry, shown, dest: dest.clone(), to });
                 continue;
             }
-            let made = dest
-                .as_ref()
-                .map_or(Ok(()), |dest| dest.make_folder(&to).with_context(|| dest.shown(&to).display().to_string()));
-            let inside = made.and_then(|()| names(&entry, &shown));
-            let inside = match inside {
-                Ok(inside) => inside,
-                Err(error) => {
-                    self.copier.failed(&error);
-                    continue;
-                }
-            };
+            let make =
+                |dest: &Arc<Destination>| dest.make_folder(&to).with_context(|| dest.shown(&to).display().to_string());
+            let made = dest.as_ref().map_or(Ok(()), make);
+            let inside = made.and_then(|()| names(&entry, &shown)).inspect_err(|error| self.copier.failed(error));
+            let Ok(inside) = inside else { continue };
             if let Some(dest) = dest.clone() {
                 self.folders.push(Folder { dest, path: to.clone(), mode: entry.mode(), mtime: entry.attr().mtime });
             }
@@ -241,10 +234,7 @@ impl Walk<'_> {
                     Ok(Some(entry)) => open.push((Selected { entry, kept: PathBuf::new(), shown }, to)),
                     // It went away meanwhile.
                     Ok(None) => {}
-                    Err(error) => {
-                        let detail = error.detail();
-                        self.copier.failed(&anyhow::anyhow!("{}: {detail}", shown.display()));
-                    }
+                    Err(error) => self.copier.failed(&anyhow::anyhow!("{}: {}", shown.display(), error.detail())),
                 }
             }
         }
@@ -263,13 +253,10 @@ fn refuse_own_place(destination: &Path, found: &[Selected]) -> anyhow::Result<()
     let source = volume.source();
     // The name that the copy would have is the container's own.
     for Selected { kept, .. } in found {
-        let copy =
-            destination.join(kept.components().next().map_or(Path::new(""), |first| Path::new(first.as_os_str())));
+        let copy = destination.join(kept.iter().next().unwrap_or_default());
         if source.is_file() && copy.canonicalize().is_ok_and(|copy| copy == source) {
-            bail!(
-                "{}: is the container itself, which its copy would overwrite; choose a place elsewhere",
-                copy.display()
-            );
+            let copy = copy.display();
+            bail!("{copy}: is the container itself, which its copy would overwrite; choose a place elsewhere");
         }
     }
     let absolute = std::path::absolute(destination).with_context(|| destination.display().to_string())?;

@@ -144,26 +144,19 @@ fn frames(codec: VideoCodec) -> Check {
     }
 }
 
-/// Version of the kernel, as text and as numbers.
-struct Kernel {
-    release: String,
-    version: (u32, u32),
+/// Returns the version of the kernel, as text.
+fn kernel() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-fn kernel() -> Kernel {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let version = version(&release);
-    Kernel { release, version }
-}
-
+/// Returns such a version as numbers.
 fn version(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-fn kernel_check(kernel: &Kernel) -> Check {
-    let release = &kernel.release;
-    if kernel.version >= (5, 1) {
+fn kernel_check(release: &str) -> Check {
+    if version(release) >= (5, 1) {
         ok("kernel", release)
     } else {
         let message = format!("{release} asks about each file that is opened, which costs time");
@@ -270,11 +263,9 @@ fn descriptors() -> Check {
 fn maps() -> Check {
     let name = "max_map_count";
     let count = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    let remedy = "as root: sysctl -w vm.max_map_count=65530";
     match count.trim().parse::<u64>() {
-        Ok(count) if count < 4096 => {
-            let message = format!("{count} maps in a process are few");
-            warning(name, message, "as root: sysctl -w vm.max_map_count=65530")
-        }
+        Ok(count) if count < 4096 => warning(name, format!("{count} maps in a process are few"), remedy),
         Ok(count) => ok(name, format!("{count} maps in a process")),
         Err(_) => ok(name, "not known"),
     }
@@ -287,11 +278,11 @@ pub(in crate::cli) fn has_passthrough() -> bool {
 
 /// Checks for passthrough: reads that the kernel answers by itself from a file of ours (Linux 6.9,
 /// `CONFIG_FUSE_PASSTHROUGH`).
-fn passthrough(kernel: &Kernel, admin: bool) -> Check {
+fn passthrough(release: &str, admin: bool) -> Check {
     let name = "passthrough";
-    let config = fs::read_to_string(format!("/boot/config-{}", kernel.release)).unwrap_or_default();
-    if kernel.version < (6, 9) {
-        warning(name, format!("Linux {} has not got it", kernel.release), "use Linux 6.9 or newer")
+    let config = fs::read_to_string(format!("/boot/config-{release}")).unwrap_or_default();
+    if version(release) < (6, 9) {
+        warning(name, format!("Linux {release} has not got it"), "use Linux 6.9 or newer")
     } else if config.contains("# CONFIG_FUSE_PASSTHROUGH is not set") {
         warning(name, "this kernel was built without it", "use a kernel with CONFIG_FUSE_PASSTHROUGH=y")
     } else if admin {
@@ -325,14 +316,12 @@ fn dead_mounts() -> Vec<Check> {
     let name = "mounts";
     match status::reports(|_| true) {
         Ok(reports) => {
-            let lost: Vec<Check> = reports
-                .iter()
-                .filter_map(|report| {
-                    let lost = report.lost()?;
-                    let (message, remedy) = lost.split_once("; ").unwrap_or((&lost, ""));
-                    Some(warning(name, format!("{} {message}", report.mount.at.display()), remedy))
-                })
-                .collect();
+            let lost = reports.iter().filter_map(|report| {
+                let lost = report.lost()?;
+                let (message, remedy) = lost.split_once("; ").unwrap_or((&lost, ""));
+                Some(warning(name, format!("{} {message}", report.mount.at.display()), remedy))
+            });
+            let lost: Vec<Check> = lost.collect();
             if lost.is_empty() { vec![ok(name, format!("{}, all answer", reports.len()))] } else { lost }
         }
         Err(error) => vec![warning(name, format!("{error:#}"), "is /proc mounted?")],

@@ -81,7 +81,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
     let path = &arguments.path;
     let place = Place::find(path, arguments.view.checked())?;
-    if !place.is_folder() || !place.entry.is_inside() {
+    if !place.entry.is_folder() || !place.entry.is_inside() {
         bail!("{}: neither a container nor a folder in one", path.display());
     }
     let top = episode(&place.entry, path)?;

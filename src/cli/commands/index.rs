@@ -84,12 +84,12 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (to, name) = Destination::of_file(output).with_context(|| output.display().to_string())?;
     let earlier = earlier_index(&to, &name)?;
     let place = Place::find(&arguments.source, arguments.view.checked())?;
-    if !place.is_folder() {
+    if !place.entry.is_folder() {
         bail!("{}: neither a folder nor a container", arguments.source.display());
     }
     let source = place.entry.volume().source().join(place.entry.place().0).to_string_lossy().into_owned();
     let known = if arguments.anew { None } else { earlier };
-    let known = known.map(|file| table::read(file, &source)).unwrap_or_default();
+    let known = known.and_then(|file| table::read(&file, &source)).unwrap_or_default();
     let interrupt = Interrupt::new();
     let threads = arguments.threads.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
     let bar = progress::bar(arguments.quiet, 0, "{pos} of {msg} containers  {per_sec}");

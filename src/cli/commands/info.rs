@@ -86,7 +86,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<()> {
     let place = Place::find(path, arguments.view.checked())?;
     let Some(warnings) = place.entry.warnings()? else {
-        if place.is_folder() {
+        if place.entry.is_folder() {
             let folder = Folder::read(&place, path, arguments.parts)?;
             return if arguments.json { escape::write_json(out, &folder.json()) } else { folder.describe(out) };
         }

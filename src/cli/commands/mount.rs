@@ -15,6 +15,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
+use super::{status, umount};
 use crate::{
     cache::limit_heap,
     cli::{
@@ -121,7 +122,7 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
     raise_descriptor_limit();
     limit_heap();
     // First of all, because a dead mount there would block everything below.
-    crate::cli::commands::umount::repair(&mounts::without_asking(&arguments.mountpoint)?)?;
+    umount::repair(&mounts::without_asking(&arguments.mountpoint)?)?;
     for place in [&arguments.source, &arguments.mountpoint].into_iter().filter(|place| !is_url(place)) {
         if !probe::answers(place)? {
             bail!("{}: does not answer; check its disk or server", escape::path(place));
@@ -202,7 +203,7 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
     if let Some((folder, size)) = disk_cache
         && remote::is_first_mount(&folder)
     {
-        let (folder, size) = (escape::path(&folder), crate::cli::commands::status::bytes(size));
+        let (folder, size) = (escape::path(&folder), status::bytes(size));
         eprintln!(
             "shardfs: bytes of objects are kept in {folder}, up to {size}; --disk-cache-size and --no-disk-cache change that"
         );
@@ -220,8 +221,8 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
             log::info!("signal {signal}: unmounting {}", mountpoint.display());
             // It may still be in use: its users get errors from now on. A thread that waited for its own mount would keep
             // this process from ending, as only the end of the connection wakes it.
-            crate::cli::commands::umount::abort_quietly(&own);
-            crate::cli::commands::umount::detach(&own)
+            let _ = umount::abort(&own).inspect_err(|error| log::debug!("{error:#}"));
+            umount::detach(&own)
         }
     };
     vfs.finish();
@@ -282,32 +283,29 @@ pub(in crate::cli) fn check_source(vfs: &Vfs) -> anyhow::Result<()> {
     if is_url(vfs.source()) {
         return Ok(());
     }
-    std::fs::read_dir(vfs.source())
-        .map(drop)
-        .or_else(|error| if error.kind() == io::ErrorKind::NotADirectory { Ok(()) } else { Err(error) })
-        .map_err(|error| anyhow::anyhow!("{}: can't be read: {error}", vfs.source().display()))
+    match std::fs::read_dir(vfs.source()) {
+        Err(error) if error.kind() != io::ErrorKind::NotADirectory => {
+            bail!("{}: can't be read: {error}", vfs.source().display())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
+    let shown = mountpoint.display();
     if !mountpoint.is_dir() {
-        bail!("{}: not a folder; a mount needs an existing folder", mountpoint.display());
+        bail!("{shown}: not a folder; a mount needs an existing folder");
     }
     if mountpoint.starts_with(source) {
-        bail!(
-            "{}: lies inside {}, so the mount would contain itself; choose a folder elsewhere",
-            mountpoint.display(),
-            source.display()
-        );
+        let source = source.display();
+        bail!("{shown}: lies inside {source}, so the mount would contain itself; choose a folder elsewhere");
     }
     if source.starts_with(mountpoint) {
-        bail!("{}: contains the source, which the mount would hide; choose an empty folder", mountpoint.display());
+        bail!("{shown}: contains the source, which the mount would hide; choose an empty folder");
     }
     if mounts::ours_at(mountpoint)?.is_some() {
-        bail!(
-            "{}: a shardfs is mounted there already; take it down with: shardfs umount {}",
-            escape::path(mountpoint),
-            escape::shell_word(mountpoint)
-        );
+        let (shown, word) = (escape::path(mountpoint), escape::shell_word(mountpoint));
+        bail!("{shown}: a shardfs is mounted there already; take it down with: shardfs umount {word}");
     }
     // SOURCE and MOUNTPOINT are easily confused.
     if std::fs::read_dir(mountpoint).is_ok_and(|mut entries| entries.next().is_some()) {
@@ -332,10 +330,7 @@ pub(in crate::cli) fn may_let_others_in() -> bool {
 
 /// Checks whether `--allow-other` is permitted, because fusermount3 would refuse it later and less clearly.
 fn check_allow_other() -> anyhow::Result<()> {
-    if rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    if may_let_others_in() {
+    if rustix::process::geteuid().is_root() || may_let_others_in() {
         return Ok(());
     }
     bail!("--allow-other needs the line 'user_allow_other' in /etc/fuse.conf; root can add it")

@@ -68,9 +68,8 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         if arguments.force {
             abort(&mount)?;
-            return detach(&mount);
         }
-        if arguments.lazy {
+        if arguments.force || arguments.lazy {
             return detach(&mount);
         }
         match take_down_unused(&mount)? {
@@ -108,6 +107,7 @@ fn own_mounts() -> anyhow::Result<Vec<PathBuf>> {
 /// # Errors
 /// If the mount there is not ours and dead, or does not answer.
 pub(in crate::cli) fn repair(place: &Path) -> anyhow::Result<()> {
+    let (shown, word) = (escape::path(place), escape::shell_word(place));
     // Several may be on top of each other.
     for _ in 0..16 {
         let Some(mount) = mounts::at(place)? else { break };
@@ -116,22 +116,14 @@ pub(in crate::cli) fn repair(place: &Path) -> anyhow::Result<()> {
                 log::info!("{}: taking a dead mount away", place.display());
                 detach(&mount)?;
             }
-            (State::Dead, false) => bail!(
-                "{}: a dead mount of another program; take it down with: fusermount3 -u -z {}",
-                escape::path(place),
-                escape::shell_word(place)
-            ),
-            (State::Silent, true) => bail!(
-                "{}: the shardfs there does not answer; take it down with: shardfs umount --lazy {}",
-                escape::path(place),
-                escape::shell_word(place)
-            ),
+            (State::Dead, false) => {
+                bail!("{shown}: a dead mount of another program; take it down with: fusermount3 -u -z {word}")
+            }
+            (State::Silent, true) => {
+                bail!("{shown}: the shardfs there does not answer; take it down with: shardfs umount --lazy {word}")
+            }
             (State::Silent, false) => {
-                bail!(
-                    "{}: what is mounted there ({}) does not answer",
-                    escape::path(place),
-                    escape::escaped(&mount.kind)
-                )
+                bail!("{shown}: what is mounted there ({}) does not answer", escape::escaped(&mount.kind))
             }
             _ => break,
         }
@@ -180,11 +172,8 @@ pub(in crate::cli) fn detach(mount: &Mount) -> anyhow::Result<()> {
     let Some(mount) = mount.now()? else { return Ok(()) };
     let root = seen(&mount)?;
     if let Some(other) = mounts::standing_on(&mount, &mounts::all()?).next() {
-        bail!(
-            "{}: the mount {} is on top of it and would be removed too; take that one down first",
-            escape::path(&mount.at),
-            escape::path(&other.at)
-        );
+        let (shown, other) = (escape::path(&mount.at), escape::path(&other.at));
+        bail!("{shown}: the mount {other} is on top of it and would be removed too; take that one down first");
     }
     match unmount(by_descriptor(&root), UnmountFlags::DETACH) {
         Ok(()) => Ok(()),
@@ -196,11 +185,12 @@ pub(in crate::cli) fn detach(mount: &Mount) -> anyhow::Result<()> {
     }
 }
 
-/// Ends the kernel's connection to the process that serves a mount. Every waiting and later request gets an error.
+/// Ends the kernel's connection to the process that serves a mount. Every waiting and later request gets an error. A
+/// process that ends does it for its own mount: one of its threads may wait for it.
 ///
 /// # Errors
 /// If this user may not, or it fails. Then nothing has happened.
-fn abort(mount: &Mount) -> anyhow::Result<()> {
+pub(in crate::cli) fn abort(mount: &Mount) -> anyhow::Result<()> {
     let root = seen(mount)?;
     // The descriptor keeps the mount busy, so the connection ends and the mount stays for now.
     let forced = unmount(by_descriptor(&root), UnmountFlags::FORCE);
@@ -208,27 +198,16 @@ fn abort(mount: &Mount) -> anyhow::Result<()> {
         return Ok(());
     }
     // Only root may do that. For the user who mounted there is a file, if fusectl is mounted.
-    let reason = match mount.abort_file()? {
-        Some(file) => match std::fs::write(&file, "1") {
-            Ok(()) => return Ok(()),
-            Err(error) => format!("{}: {error}", file.display()),
-        },
+    let reason = match mount.abort_file()?.map(|file| (std::fs::write(&file, "1"), file)) {
+        Some((Ok(()), _)) => return Ok(()),
+        Some((Err(error), file)) => format!("{}: {error}", file.display()),
         None => "no fusectl is mounted".into(),
     };
+    let (shown, word) = (escape::path(&mount.at), escape::shell_word(&mount.at));
     bail!(
-        "{}: not forced, and still mounted: only root can end requests that wait ({reason}); as root: \
-         shardfs umount --force {}",
-        escape::path(&mount.at),
-        escape::shell_word(&mount.at)
+        "{shown}: not forced, and still mounted: only root can end requests that wait ({reason}); as root: \
+         shardfs umount --force {word}"
     )
-}
-
-/// As [`abort`], as far as this user may: for a process that ends, with which the connection ends as well, unless one of
-/// its threads waits for it.
-pub(in crate::cli) fn abort_quietly(mount: &Mount) {
-    if let Err(error) = abort(mount) {
-        log::debug!("{error:#}");
-    }
 }
 
 /// Returns the root of a mount, if its path leads to it.

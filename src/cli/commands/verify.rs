@@ -143,7 +143,7 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow:
         && !volume.is_one_container()
         && let Err(error) = Vfs::open(path, options)
     {
-        let is_meant = place.is_folder()
+        let is_meant = place.entry.is_folder()
             || !volume.problems().is_empty()
             || path.file_name().is_some_and(|name| volume.should_be_container(name));
         if !is_meant {
@@ -153,7 +153,7 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow:
         let problems = vec![Problem { container: path.to_owned(), ..error.to_problem() }];
         return Ok(Findings { problems, ..Findings::default() });
     }
-    let counts = bar.is_shown() && place.is_folder();
+    let counts = bar.is_shown() && place.entry.is_folder();
     let mut findings = read_all(&place.entry, threads, &bar.progress, Which::All, counts);
     for Problem { container, .. } in findings.problems.iter_mut().chain(&mut findings.unread) {
         *container = match volume.is_one_container() {

@@ -82,7 +82,7 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow:
     // Tables repeat other files, which are warmed there.
     let options = vfs::Options { spill: Some(DiskTierOptions { wait: true, ..spill }), tables: false, ..options };
     let place = Place::find(path, options)?;
-    let counts = bar.is_shown() && place.is_folder();
+    let counts = bar.is_shown() && place.entry.is_folder();
     let Findings { problems, unread, .. } = read_all(&place.entry, threads, &bar.progress, which, counts);
     let is_whole = problems.is_empty() && unread.is_empty();
     for problem in problems.iter().chain(&unread) {

@@ -87,10 +87,6 @@ impl Place {
         }
         Ok(Self { entry: entry.entered()?, kept })
     }
-
-    pub(in crate::cli) fn is_folder(&self) -> bool {
-        self.entry.is_folder()
-    }
 }
 
 /// Returns whether an error says that nothing is there. The Hub has no listing of a folder that does not exist.

@@ -63,18 +63,17 @@ pub(in crate::cli) fn select(path: &Path, options: vfs::Options) -> anyhow::Resu
     let parts = components[wild..].iter().map(|component| part(*component)).collect::<anyhow::Result<Vec<_>>>()?;
     let start = if wild == 0 { Path::new(".") } else { &prefix };
     let place = Place::find(start, options)?;
-    if !place.is_folder() {
+    if !place.entry.is_folder() {
         bail!("{}: not a folder", start.display());
     }
     // Outside of containers nothing of the folder is kept: the pattern begins there.
     let kept = if place.entry.warnings()?.is_some() { place.kept } else { PathBuf::new() };
-    let mut walk = Walk { found: vec![], failed: vec![] };
-    walk.expand(Selected { entry: place.entry, kept, shown: prefix }, &parts);
-    let Walk { found, failed } = walk;
-    if found.is_empty() && failed.is_empty() {
+    let mut selection = Selection { found: vec![], is_pattern, failed: vec![] };
+    selection.expand(Selected { entry: place.entry, kept, shown: prefix }, &parts);
+    if selection.found.is_empty() && selection.failed.is_empty() {
         bail!("{}: nothing matches", path.display());
     }
-    Ok(Selection { found, is_pattern, failed })
+    Ok(selection)
 }
 
 /// Returns `s3://` as a path.
@@ -100,12 +99,7 @@ fn part(component: Component<'_>) -> anyhow::Result<Part> {
     }
 }
 
-struct Walk {
-    found: Vec<Selected>,
-    failed: Vec<anyhow::Error>,
-}
-
-impl Walk {
+impl Selection {
     /// Collects what the rest of a pattern matches below a folder, in order.
     fn expand(&mut self, top: Selected, parts: &[Part]) {
         // A stack of places with the parts that remain to be matched below them, the next one last.
@@ -132,12 +126,8 @@ impl Walk {
                     if rest.is_empty() {
                         inner.extend(folders.map(|child| (child, rest)));
                     } else {
-                        let folders = folders.filter(|child| child.entry.is_folder());
-                        let below: Vec<_> = folders.map(|child| (child, parts)).collect();
-                        let again =
-                            Selected { entry: here.entry.clone(), kept: here.kept.clone(), shown: here.shown.clone() };
-                        inner.push((again, rest));
-                        inner.extend(below);
+                        inner.push((here, rest));
+                        inner.extend(folders.filter(|child| child.entry.is_folder()).map(|child| (child, parts)));
                     }
                 }
             }

@@ -4,8 +4,9 @@
 use std::{
     collections::HashMap,
     fs::File,
-    io::{self, Read, Seek, SeekFrom, Write},
+    io::{Read, Seek, SeekFrom, Write},
     ops::Range,
+    os::unix::fs::FileExt,
     path::Path,
     sync::Arc,
 };
@@ -153,32 +154,21 @@ fn columns(rows: &[&Row]) -> Vec<Column> {
 
 /// Returns the rows that an earlier run found for the same SOURCE, by their paths. None if the file does not exist, was
 /// written by another program, or is damaged; then all containers are looked into again.
-pub(super) fn read(file: File, source: &str) -> HashMap<String, Row> {
-    read_rows(file, source).unwrap_or_default()
-}
-
-fn read_rows(mut file: File, source: &str) -> io::Result<HashMap<String, Row>> {
-    let damaged = || io::Error::from(io::ErrorKind::InvalidData);
-    let number = |file: &mut File, back: u64, width: usize| -> io::Result<u64> {
+pub(super) fn read(file: &File, source: &str) -> Option<HashMap<String, Row>> {
+    let size = file.metadata().ok()?.len();
+    let number = |back: u64, width: usize| -> Option<u64> {
         let mut bytes = [0; 8];
-        file.seek(SeekFrom::End(-i64::try_from(back).map_err(|_| damaged())?))?;
-        file.read_exact(&mut bytes[..width])?;
-        Ok(u64::from_le_bytes(bytes))
+        file.read_exact_at(&mut bytes[..width], size.checked_sub(back)?).ok()?;
+        Some(u64::from_le_bytes(bytes))
     };
-    let end = number(&mut file, 8, 4)? + 8;
-    if number(&mut file, end + 8, 8)? != u64::from_le_bytes(*MAGIC) {
-        return Err(damaged());
-    }
-    let length = number(&mut file, end + 16, 8)?;
-    let start = end.checked_add(16).and_then(|end| end.checked_add(length)).and_then(|back| i64::try_from(back).ok());
-    file.seek(SeekFrom::End(-start.ok_or_else(damaged)?))?;
-    let mut lines = Vec::new();
-    zstd::Decoder::new(file.take(length))?.take(LONGEST).read_to_end(&mut lines)?;
+    let end = number(8, 4)? + 8;
+    let length = number(end + 16, 8).filter(|_| number(end + 8, 8) == Some(u64::from_le_bytes(*MAGIC)))?;
+    let start = size.checked_sub(end + 16)?.checked_sub(length)?;
+    let (mut packed, mut lines) = (file, Vec::new());
+    packed.seek(SeekFrom::Start(start)).ok()?;
+    zstd::Decoder::new(packed.take(length)).ok()?.take(LONGEST).read_to_end(&mut lines).ok()?;
     let mut lines = lines.split(|&byte| byte == b'\n');
-    let front: Front = serde_json::from_slice(lines.next().unwrap_or_default())?;
-    if front != Front::of(source) {
-        return Err(damaged());
-    }
+    let front: Front = serde_json::from_slice(lines.next()?).ok()?;
     let rows = lines.map(|line| serde_json::from_slice::<Row>(line).map(|row| (row.path.clone(), row)));
-    Ok(rows.collect::<Result<_, _>>()?)
+    if front == Front::of(source) { rows.collect::<Result<_, _>>().ok() } else { None }
 }
