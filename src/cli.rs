@@ -169,11 +169,13 @@ pub fn guarded(run: impl FnOnce() -> ExitCode + std::panic::UnwindSafe) -> ExitC
 
 /// Runs the command of this process's arguments.
 pub fn run() -> ExitCode {
-    if std::env::args_os().next().is_some_and(|name| name == probe::NAME) {
-        return finish(probe::run(std::env::args_os().skip(1)).map(|()| ExitCode::SUCCESS), FAILED);
-    }
-    if std::env::args_os().next().is_some_and(|name| name == DECODER) {
-        return video::run(std::env::args_os().nth(1));
+    let mut words = std::env::args_os();
+    match words.next() {
+        Some(name) if name == probe::NAME => {
+            return finish(probe::run(words).map(|()| ExitCode::SUCCESS), FAILED);
+        }
+        Some(name) if name == DECODER => return video::run(words.next()),
+        _ => {}
     }
     // By this path it is found even if its file was replaced meanwhile.
     video::set_program(video::Program {

@@ -13,7 +13,7 @@ use std::{
     thread,
 };
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use clap::Args;
 use indicatif::ProgressBar;
 
@@ -136,12 +136,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         });
         let sent = send(&camera.frames, first, &mut pipe, &interrupt, &bar);
         drop(pipe);
-        let sent = match sent {
-            // It has ended, and says why.
-            Err(Failed::Pipe) => Ok(0),
-            Err(Failed::Other(error)) => return Err(error.context(in_path())),
-            Ok(sent) => Ok::<u64, anyhow::Error>(sent),
-        };
+        let sent = sent.with_context(in_path)?;
         if interrupt.has_come() {
             return Ok(false);
         }
@@ -151,7 +146,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             let said = String::from_utf8_lossy(&said);
             bail!("{}: ffmpeg ended with {status}: {}", output.display(), one_line(said.trim()));
         }
-        repeated = sent?;
+        repeated = sent;
         file.sync_all()?;
         Ok(true)
     })?;
@@ -186,30 +181,21 @@ impl Drop for Running {
     }
 }
 
-/// Why not all pictures were sent.
-enum Failed {
-    /// Nobody reads any more.
-    Pipe,
-    Other(anyhow::Error),
-}
-
 /// Writes the pixels of all pictures, and those of a picture once more for each number that is missing after it. Returns
-/// how many that were.
+/// how many that were; 0 if nobody reads any more: then ffmpeg has ended, and says why.
 fn send(
     frames: &[Frame],
     first: Pixels,
     to: &mut impl Write,
     interrupt: &Interrupt,
     bar: &ProgressBar,
-) -> Result<u64, Failed> {
+) -> anyhow::Result<u64> {
     let (mut repeated, (width, height), mut next) = (0, (first.width, first.height), Some(first));
     for (at, frame) in frames.iter().enumerate() {
-        let pixels = next.take().map_or_else(|| frames::read(frame), Ok).map_err(Failed::Other)?;
+        let pixels = next.take().map_or_else(|| frames::read(frame), Ok)?;
         if (pixels.width, pixels.height) != (width, height) {
             let (w, h, shown) = (pixels.width, pixels.height, frame.entry.path().display());
-            return Err(Failed::Other(anyhow!(
-                "{shown}: has {w} x {h} pixels, the pictures before it {width} x {height}"
-            )));
+            bail!("{shown}: has {w} x {h} pixels, the pictures before it {width} x {height}");
         }
         let until = frames.get(at + 1).map_or(frame.number + 1, |after| after.number.max(frame.number + 1));
         for number in frame.number..until {
@@ -217,7 +203,9 @@ fn send(
                 return Ok(repeated);
             }
             repeated += u64::from(number > frame.number);
-            to.write_all(&pixels.rgb).map_err(|_| Failed::Pipe)?;
+            if to.write_all(&pixels.rgb).is_err() {
+                return Ok(0);
+            }
         }
         bar.inc(1);
     }

@@ -135,7 +135,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for Selection { found, .. } in &selections {
         let files = found.iter().filter(|found| !arguments.tree && !is_listed_folder(&found.entry, arguments));
         let mut lines: Vec<_> =
-            files.map(|Selected { entry, shown, .. }| Line::of(shown.clone(), entry.clone(), true)).collect();
+            files.map(|Selected { entry, shown, .. }| Line::of(shown.clone(), Some(entry.clone()), true)).collect();
         is_first &= lines.is_empty();
         list.sort(&mut lines);
         list.print(&lines)?;
@@ -172,9 +172,9 @@ struct Line {
 
 impl Line {
     /// Returns the line of an entry, with what a file shows if that is asked for.
-    fn of(path: PathBuf, entry: Entry, with_info: bool) -> Self {
-        let info = if with_info { entry.item_info().ok().flatten() } else { None };
-        Self { path, entry: Some(entry), info }
+    fn of(path: PathBuf, entry: Option<Entry>, with_info: bool) -> Self {
+        let info = entry.as_ref().filter(|_| with_info).and_then(|entry| entry.item_info().ok()?);
+        Self { path, entry, info }
     }
 
     fn attr(&self) -> Option<&Attr> {
@@ -208,11 +208,10 @@ impl<W: Write> List<'_, W> {
                 }
                 let entry = self.look(&folder, &shown.join(&name));
                 let path = if recursive || json { shown.join(&name) } else { name.into() };
-                let Some(entry) = entry else {
-                    lines.push(Line { path, entry: None, info: None });
-                    continue;
-                };
-                if recursive && entry.is_folder() && self.goes_below(level) {
+                if let Some(entry) = entry.iter().find(|entry| entry.is_folder())
+                    && recursive
+                    && self.goes_below(level)
+                {
                     inner.push((entry.clone(), path.clone(), level + 1));
                 }
                 lines.push(Line::of(path, entry, long || json));
@@ -258,10 +257,12 @@ impl<W: Write> List<'_, W> {
     /// Returns the entry of the last name of a path. A failure is no reason to hide the other names.
     fn look(&mut self, folder: &Entry, path: &Path) -> Option<Entry> {
         let name = path.file_name().unwrap_or_default();
-        let found = folder.child(name).map_err(|error| anyhow!("{}: {}", path.display(), error.detail()));
-        let found =
-            found.and_then(|entry| entry.ok_or_else(|| anyhow!("{}: was removed while it was listed", path.display())));
-        self.or_complain(found)
+        let reason = match folder.child(name) {
+            Ok(Some(entry)) => return Some(entry),
+            Ok(None) => "was removed while it was listed".into(),
+            Err(error) => error.detail(),
+        };
+        self.or_complain(Err(anyhow!("{}: {reason}", path.display())))
     }
 
     fn or_complain<T>(&mut self, result: anyhow::Result<T>) -> Option<T> {
@@ -322,10 +323,8 @@ impl<W: Write> List<'_, W> {
         if !top.is_folder() {
             return Ok(());
         }
-        let listed = self.names(top, shown);
-        let listed = self.or_complain(listed).unwrap_or_default();
         // For each open folder: itself, its path, and its remaining entries in reverse order.
-        let mut open = vec![(top.clone(), shown.to_owned(), reversed(listed))];
+        let mut open = vec![self.opened(top.clone(), shown.to_owned())];
         while let Some((folder, path, rest)) = open.last_mut() {
             let Some((name, kind)) = rest.pop() else {
                 open.pop();
@@ -343,11 +342,16 @@ impl<W: Write> List<'_, W> {
             writeln!(self.out, "{}{info}", if info.is_empty() { "" } else { "  " })?;
             let level = u32::try_from(open.len()).unwrap_or(u32::MAX);
             if let Some(entry) = entry.filter(|entry| entry.is_folder() && self.goes_below(level)) {
-                let inner = self.names(&entry, &path);
-                open.push((entry, path, reversed(self.or_complain(inner).unwrap_or_default())));
+                open.push(self.opened(entry, path));
             }
         }
         Ok(())
+    }
+
+    fn opened(&mut self, folder: Entry, path: PathBuf) -> (Entry, PathBuf, Vec<(OsString, FileKind)>) {
+        let listed = self.names(&folder, &path);
+        let listed = self.or_complain(listed).unwrap_or_default();
+        (folder, path, listed.into_iter().rev().collect())
     }
 
     fn name(&mut self, name: &Path, kind: FileKind) -> anyhow::Result<()> {
@@ -368,11 +372,6 @@ impl<W: Write> List<'_, W> {
         let slash = if self.arguments.slash && kind == FileKind::Folder { "/" } else { "" };
         Ok(write!(self.out, "{}{slash}", if begin.is_empty() { "" } else { color::END })?)
     }
-}
-
-fn reversed<T>(mut list: Vec<T>) -> Vec<T> {
-    list.reverse();
-    list
 }
 
 /// Returns `f32 [24,7]`, or nothing for files that are no arrays.

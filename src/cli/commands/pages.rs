@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{Args, CommandFactory};
+use clap::{Args, CommandFactory, builder::PossibleValue};
 use clap_complete::Shell;
 
 use crate::cli::{Cli, Destination};
@@ -152,12 +152,11 @@ fn describe(text: &mut String, command: &clap::Command, name: &str, shared: &[(&
     // `String` can be written to without an error.
     let _ = write!(text, "\n## `shardfs {name}`\n\n{}\n\n```\n{usage}\n```\n", sentences(&about));
     let own = shown_arguments(command).filter(|argument| argument.get_help_heading().is_none());
-    for (number, argument) in own.enumerate() {
-        if number == 0 {
-            let _ = write!(text, "\n{TABLE}");
-        }
-        row(text, argument);
+    let own: Vec<_> = own.collect();
+    if !own.is_empty() {
+        let _ = write!(text, "\n{TABLE}");
     }
+    own.into_iter().for_each(|argument| row(text, argument));
     let links: Vec<String> = shared.iter().filter_map(|(heading, options)| link(command, heading, options)).collect();
     if !links.is_empty() {
         let _ = writeln!(text, "\nAlso: {}.", links.join("; "));
@@ -192,34 +191,29 @@ fn row(text: &mut String, argument: &clap::Arg) {
     let value = argument.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
     let has_value = argument.get_action().takes_values();
     let is_optional = argument.get_num_args().is_some_and(|count| count.min_values() == 0);
-    let mut names = Vec::new();
-    names.extend(argument.get_short().map(|short| format!("-{short}")));
-    names.extend(argument.get_long().map(|long| format!("--{long}")));
-    let name = match (names.is_empty(), has_value) {
-        (true, _) => value,
-        (false, true) if is_optional => format!("{}[={value}]", names.join(", ")),
-        (false, true) => format!("{} {value}", names.join(", ")),
-        (false, false) => names.join(", "),
+    let names = argument.get_short().map(|short| format!("-{short}")).into_iter();
+    let names: Vec<String> = names.chain(argument.get_long().map(|long| format!("--{long}"))).collect();
+    let name = match names.join(", ") {
+        names if names.is_empty() => value,
+        names if has_value && is_optional => format!("{names}[={value}]"),
+        names if has_value => format!("{names} {value}"),
+        names => names,
     };
     let help = argument.get_long_help().or_else(|| argument.get_help()).map(ToString::to_string).unwrap_or_default();
     let help = help.replace('\n', " ");
     // Help texts name the defaults that depend on the machine.
-    let (help, said) = match help.split_once(" [default: ") {
-        Some((help, said)) => (help.to_owned(), said.trim_end_matches(']').to_owned()),
-        None => (help, String::new()),
-    };
+    let (help, said) = help.split_once(" [default: ").unwrap_or((&help, ""));
     let defaults: Vec<_> = argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-    let default = match (has_value, defaults.is_empty()) {
-        (true, false) => format!("`{}`", defaults.join(" ")),
-        _ => said,
+    let default = match has_value && !defaults.is_empty() {
+        true => format!("`{}`", defaults.join(" ")),
+        false => said.trim_end_matches(']').to_owned(),
     };
-    let values = argument.get_possible_values().into_iter().filter(|_| has_value).filter(|value| !value.is_hide_set());
-    let values: Vec<String> = values
-        .map(|value| {
-            let help = value.get_help().map(|help| format!(": {help}")).unwrap_or_default();
-            format!("`{}`{help}", value.get_name())
-        })
-        .collect();
+    let described = |value: &PossibleValue| {
+        let help = value.get_help().map(|help| format!(": {help}")).unwrap_or_default();
+        format!("`{}`{help}", value.get_name())
+    };
+    let values = argument.get_possible_values().into_iter().filter(|value| has_value && !value.is_hide_set());
+    let values: Vec<String> = values.map(|value| described(&value)).collect();
     let values = if values.is_empty() { String::new() } else { format!(". {}", values.join("; ")) };
     let _ = writeln!(text, "| `{name}` | {default} | {} |", format!("{help}{values}").replace('|', "\\|"));
 }

@@ -148,24 +148,23 @@ impl Report {
 
     fn json(&self) -> Value {
         let Self { mount, config, stats, .. } = self;
-        let or_null = |value: &Value, key: &str| value.get(key).cloned().unwrap_or_default();
         json!({
             "mountpoint": mount.at.to_string_lossy(),
             "source": self.source(),
             "state": self.state,
             "user": mount.user,
-            "pid": or_null(config, "pid"),
+            "pid": config["pid"],
             "since": self.since(),
-            "uptime_seconds": or_null(stats, "uptime_seconds"),
-            "version": or_null(config, "version"),
+            "uptime_seconds": stats["uptime_seconds"],
+            "version": config["version"],
             "config": config,
-            "requests": or_null(stats, "requests"),
-            "bytes_read": or_null(stats, "bytes_read"),
-            "containers_open": or_null(stats, "containers_open"),
-            "cache": or_null(stats, "cache"),
-            "spill": or_null(stats, "spill"),
-            "remote": or_null(stats, "remote"),
-            "problems": or_null(stats, "problems"),
+            "requests": stats["requests"],
+            "bytes_read": stats["bytes_read"],
+            "containers_open": stats["containers_open"],
+            "cache": stats["cache"],
+            "spill": stats["spill"],
+            "remote": stats["remote"],
+            "problems": stats["problems"],
         })
     }
 
@@ -187,13 +186,9 @@ impl Report {
         writeln!(out, "  state     {answers}, since {since} UTC ({}){pid}", span(uptime))?;
         let cache = &stats["cache"];
         let (used, budget) = (bytes(number(&cache["used"])), bytes(number(&cache["budget"])));
-        let (hits, misses) = (number(&cache["hits"]), number(&cache["misses"]));
-        writeln!(
-            out,
-            "  cache     {used} of {budget}; {}, {misses} {}",
-            counted(hits, "hit"),
-            if misses == 1 { "miss" } else { "misses" }
-        )?;
+        let hits = counted(number(&cache["hits"]), "hit");
+        let (misses, what) = (number(&cache["misses"]), if cache["misses"] == 1 { "miss" } else { "misses" });
+        writeln!(out, "  cache     {used} of {budget}; {hits}, {misses} {what}")?;
         let spill = &stats["spill"];
         if spill.is_object() {
             let parts = [

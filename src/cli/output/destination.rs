@@ -45,8 +45,7 @@ impl Destination {
     /// # Errors
     /// What the system says.
     pub(in crate::cli) fn make(path: &Path) -> io::Result<Self> {
-        let place = if path == Path::new("") { Path::new(".") } else { path };
-        fs::create_dir_all(place)?;
+        fs::create_dir_all(path)?;
         Self::open(path)
     }
 

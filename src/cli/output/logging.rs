@@ -5,14 +5,15 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     sync::{
-        Arc, OnceLock,
+        OnceLock,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
+    time::SystemTime,
 };
 
 use anyhow::Context;
+use chrono::{DateTime, Utc};
 use clap::ValueEnum;
-use env_logger::{Target, fmt::Formatter};
 use log::{Log, Metadata, Record};
 use parking_lot::Mutex;
 
@@ -59,21 +60,14 @@ static LOG: OnceLock<Switching> = OnceLock::new();
 /// # Errors
 /// If the file cannot be opened for appending.
 pub(in crate::cli) fn start(level: Option<Level>, default: Level, file: Option<&Path>) -> anyhow::Result<()> {
-    let file = file.map(LogFile::open).transpose()?.map(Arc::new);
-    // A level alone is meant for this program. A list that names modules is used as it is.
-    let as_level = |directives: String| match Level::from_str(&directives, true) {
-        Ok(level) => level.directives().to_owned(),
-        Err(_) => directives,
+    let file = file.map(LogFile::open).transpose()?;
+    let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty() && level.is_none());
+    let first = match asked {
+        // A level alone is meant for this program. A list that names modules is used as it is.
+        Some(list) => Level::from_str(&list, true).map_or(list, |level| level.directives().to_owned()),
+        None => level.unwrap_or(default).directives().to_owned(),
     };
-    let from_environment = || std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty()).map(as_level);
-    let first = match level {
-        Some(level) => level.directives().to_owned(),
-        None => from_environment().unwrap_or_else(|| default.directives().to_owned()),
-    };
-    let logger = |directives: &str| {
-        let target = file.clone().map_or(Target::Stderr, |file| Target::Pipe(Box::new(Shared(file))));
-        env_logger::Builder::new().parse_filters(directives).target(target).format(line).build()
-    };
+    let logger = |directives: &str| env_logger::Builder::new().parse_filters(directives).build();
     let first = logger(&first);
     let louder = [Level::Warn, Level::Info, Level::Debug, Level::Trace].map(|level| logger(level.directives()));
     let louder = louder.into_iter().filter(|logger| logger.filter() > first.filter()).collect::<Vec<_>>();
@@ -85,12 +79,6 @@ pub(in crate::cli) fn start(level: Option<Level>, default: Level, file: Option<&
     Ok(())
 }
 
-/// Writes one line. Text that it quotes (names on a disk, messages of decoders) cannot begin another line.
-fn line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
-    let (time, level, from) = (out.timestamp(), record.level(), record.target());
-    writeln!(out, "[{time} {level:<5} {from}] {}", escape::escaped(&record.args().to_string()))
-}
-
 /// Switches to the next level; after the highest to the one that the log began with.
 pub(in crate::cli) fn raise() {
     let Some(log) = LOG.get() else { return };
@@ -98,7 +86,8 @@ pub(in crate::cli) fn raise() {
     log.current.store(next, Relaxed);
     let level = log.current().filter();
     log::set_max_level(level);
-    log.say(log::Level::Info, format_args!("the log level is {level} now"));
+    let text = format_args!("the log level is {level} now");
+    log.write(&Record::builder().level(log::Level::Info).target(module_path!()).args(text).build());
 }
 
 /// Opens the log file again by its name, because it may have been moved away.
@@ -116,11 +105,11 @@ pub(in crate::cli) fn file() -> Option<File> {
     LOG.get()?.file.as_ref()?.file.lock().try_clone().ok()
 }
 
-/// A logger for each level, one of them in use.
+/// A filter for each level, one of them in use.
 struct Switching {
     loggers: Vec<env_logger::Logger>,
     current: AtomicUsize,
-    file: Option<Arc<LogFile>>,
+    file: Option<LogFile>,
 }
 
 impl Switching {
@@ -128,12 +117,17 @@ impl Switching {
         &self.loggers[self.current.load(Relaxed) % self.loggers.len()]
     }
 
-    /// Logs at every level.
-    fn say(&self, level: log::Level, text: std::fmt::Arguments<'_>) {
-        let record = Record::builder().level(level).target(module_path!()).args(text).build();
-        if let Some(loudest) = self.loggers.last() {
-            loudest.log(&record);
-        }
+    /// Writes one line, whatever the level. Text that it quotes (names on a disk, messages of decoders) cannot begin
+    /// another line.
+    fn write(&self, record: &Record<'_>) {
+        let time = DateTime::<Utc>::from(SystemTime::now()).format("%Y-%m-%dT%H:%M:%SZ");
+        let (level, from, text) = (record.level(), record.target(), escape::escaped(&record.args().to_string()));
+        let line = format!("[{time} {level:<5} {from}] {text}\n");
+        // There is no place to say that it failed.
+        let _ = match &self.file {
+            Some(log) => log.file.lock().write_all(line.as_bytes()),
+            None => io::stderr().write_all(line.as_bytes()),
+        };
     }
 }
 
@@ -143,12 +137,12 @@ impl Log for Switching {
     }
 
     fn log(&self, record: &Record<'_>) {
-        self.current().log(record);
+        if self.current().matches(record) {
+            self.write(record);
+        }
     }
 
-    fn flush(&self) {
-        self.current().flush();
-    }
+    fn flush(&self) {}
 }
 
 struct LogFile {
@@ -171,18 +165,5 @@ impl LogFile {
         }
         *self.file.lock() = file;
         Ok(())
-    }
-}
-
-/// One file shared by the loggers of all levels.
-struct Shared(Arc<LogFile>);
-
-impl Write for Shared {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.file.lock().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.file.lock().flush()
     }
 }

@@ -116,13 +116,13 @@ impl Copier {
             }
             _ => {}
         }
+        let mut filled = Ok(());
         let put = dest.put_file(to, Some(attr.mode.into()), Some(attr.mtime), |file| {
-            self.fill(task, file).map(|()| true).map_err(Failed::Reading)
+            filled = self.fill(task, file);
+            Ok::<_, io::Error>(filled.is_ok())
         });
-        put.map_err(|failed| match failed {
-            Failed::Reading(error) => error,
-            Failed::Writing(error) => anyhow::Error::from(error).context(named()),
-        })?;
+        put.with_context(named)?;
+        filled?;
         self.copied.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -194,17 +194,5 @@ impl Copier {
             failed => bail!("{failed} failed, {summary}"),
         }
         Ok(())
-    }
-}
-
-/// Why a file was not put into its place.
-enum Failed {
-    Reading(anyhow::Error),
-    Writing(io::Error),
-}
-
-impl From<io::Error> for Failed {
-    fn from(error: io::Error) -> Self {
-        Self::Writing(error)
     }
 }

@@ -111,11 +111,11 @@ fn frames(folder: &Entry) -> anyhow::Result<Vec<Frame>> {
 fn is_in_colour((_, folder): &(String, Entry)) -> anyhow::Result<bool> {
     let Some(first) = frames(folder)?.into_iter().next() else { return Ok(false) };
     let bytes = first.entry.read()?;
-    Ok(size(&bytes)?.is_some_and(|(_, _, channels)| channels >= 3))
+    Ok(size(&bytes).is_some_and(|(_, _, channels)| channels >= 3))
 }
 
 /// Returns width, height and channels of an encoded picture, by its header.
-fn size(bytes: &[u8]) -> Result<Option<(u32, u32, u8)>, Error> {
+fn size(bytes: &[u8]) -> Option<(u32, u32, u8)> {
     let found = if bytes.starts_with(&PNG) {
         png_size(bytes)
     } else if bytes.starts_with(&JPEG) {
@@ -124,14 +124,14 @@ fn size(bytes: &[u8]) -> Result<Option<(u32, u32, u8)>, Error> {
     } else {
         None
     };
-    Ok(found.map(|size| (size.width, size.height, size.channels)))
+    found.map(|size| (size.width, size.height, size.channels))
 }
 
 /// Reads a picture and decodes it.
 pub(super) fn read(frame: &Frame) -> anyhow::Result<Pixels> {
     let shown = || frame.entry.path().display().to_string();
     let bytes = frame.entry.read().map_err(|error| anyhow!("{}: {}", shown(), error.detail()))?;
-    let (width, height, channels) = size(&bytes)?.with_context(|| format!("{}: neither PNG nor JPEG", shown()))?;
+    let (width, height, channels) = size(&bytes).with_context(|| format!("{}: neither PNG nor JPEG", shown()))?;
     let pixels = u64::from(width) * u64::from(height);
     let _room = frame.entry.volume().reserve(pixels.saturating_mul(PIXEL)).with_context(shown)?;
     let rgb = match bytes.starts_with(&PNG) {
