@@ -69,9 +69,7 @@ compile_error!("shardfs maps files of many gigabytes and needs a 64-bit machine"
 pub mod cache;
 #[cfg(not(feature = "unstable-internals"))]
 mod cache;
-#[cfg(all(feature = "cli", feature = "unstable-internals"))]
-pub mod cli;
-#[cfg(all(feature = "cli", not(feature = "unstable-internals")))]
+#[cfg(feature = "cli")]
 mod cli;
 #[cfg(feature = "unstable-internals")]
 pub mod codec;
@@ -96,9 +94,6 @@ mod held;
 pub mod limits;
 #[cfg(not(feature = "unstable-internals"))]
 mod limits;
-#[cfg(feature = "unstable-internals")]
-pub mod memfd;
-#[cfg(not(feature = "unstable-internals"))]
 mod memfd;
 #[cfg(feature = "fuse")]
 mod mounts;
@@ -109,9 +104,7 @@ mod pool;
 mod programs;
 #[cfg(any(feature = "remote", feature = "serve"))]
 mod runtime;
-#[cfg(all(feature = "serve", feature = "unstable-internals"))]
-pub mod serve;
-#[cfg(all(feature = "serve", not(feature = "unstable-internals")))]
+#[cfg(feature = "serve")]
 mod serve;
 mod single_flight;
 #[cfg(feature = "unstable-internals")]
@@ -127,9 +120,6 @@ mod sync;
 pub mod tree;
 #[cfg(not(feature = "unstable-internals"))]
 mod tree;
-#[cfg(feature = "unstable-internals")]
-pub mod verify;
-#[cfg(not(feature = "unstable-internals"))]
 mod verify;
 #[cfg(feature = "unstable-internals")]
 pub mod vfs;

@@ -97,7 +97,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             let (take, copier) = (take.clone(), &copier);
             scope.spawn(move || copier.work(&take));
         }
-        let mut walk = Walk { arguments, copier: &copier, give, taken: HashSet::new(), folders: vec![], dest: None };
+        let mut walk = Walk { arguments, copier: &copier, give, taken: HashSet::new(), folders: vec![] };
         for source in &arguments.sources {
             if copier.stop.load(Relaxed) {
                 break;
@@ -117,7 +117,6 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 /// A folder that was made, to get its mode and time when it is full.
 struct Folder {
-    dest: Arc<Destination>,
     path: PathBuf,
     mode: u32,
     mtime: (i64, u32),
@@ -131,8 +130,6 @@ struct Walk<'a> {
     /// Where files of several sources go, to notice two that go to one place.
     taken: HashSet<PathBuf>,
     folders: Vec<Folder>,
-    /// The folder that everything goes to, made when there is something to copy.
-    dest: Option<Arc<Destination>>,
 }
 
 impl Walk<'_> {
@@ -175,27 +172,28 @@ impl Walk<'_> {
         self.arguments.exclude.iter().any(|pattern| pattern.matches(&name) || pattern.matches(&below))
     }
 
-    /// The folder that everything goes to, with a folder below it; `None` where nothing is to be written.
-    fn destination(&mut self, folder: &Path, below: &Path) -> anyhow::Result<Option<Arc<Destination>>> {
+    /// Makes the folder that everything goes to, and a folder below it, unless nothing is to be written.
+    fn make_destination(&self, folder: &Path, below: &Path) -> anyhow::Result<()> {
         if self.arguments.dry_run {
-            return Ok(None);
+            return Ok(());
         }
-        let dest = match &self.dest {
-            Some(dest) => dest.clone(),
-            None => Arc::new(Destination::make(folder).with_context(|| folder.display().to_string())?),
+        let dest = match self.copier.dest.get() {
+            Some(dest) => dest,
+            None => {
+                let made = Destination::make(folder).with_context(|| folder.display().to_string())?;
+                self.copier.dest.get_or_init(|| made)
+            }
         };
-        self.dest = Some(dest.clone());
-        dest.make_all(below).with_context(|| dest.shown(below).display().to_string())?;
-        Ok(Some(dest))
+        dest.make_all(below).with_context(|| dest.shown(below).display().to_string())
     }
 
     /// A file, or a folder with all that is in it.
     fn below(&mut self, found: Selected, folder: &Path, to: PathBuf) {
         let top = to.clone();
-        let dest = match self.destination(folder, to.parent().unwrap_or(Path::new(""))) {
-            Ok(dest) => dest,
-            Err(error) => return self.copier.failed(&error),
-        };
+        if let Err(error) = self.make_destination(folder, to.parent().unwrap_or(Path::new(""))) {
+            return self.copier.failed(&error);
+        }
+        let dest = self.copier.dest.get();
         // A stack, not recursion: names in containers can be thousands of folders deep.
         let mut open = vec![(found, to)];
         while let Some((Selected { entry, shown, .. }, to)) = open.pop() {
@@ -206,7 +204,7 @@ impl Walk<'_> {
                 continue;
             }
             if !entry.is_folder() {
-                let Some(dest) = &dest else {
+                let Some(dest) = dest else {
                     self.copier.would_copy(&shown, &folder.join(&to));
                     continue;
                 };
@@ -217,17 +215,15 @@ impl Walk<'_> {
                 }
                 self.copier.expect(entry.size());
                 // Only when all workers are gone, and then nothing is left to copy it.
-                let _ = self.give.send(Task { entry, shown, dest: dest.clone(), to });
+                let _ = self.give.send(Task { entry, shown, to });
                 continue;
             }
             let make =
-                |dest: &Arc<Destination>| dest.make_folder(&to).with_context(|| dest.shown(&to).display().to_string());
-            let made = dest.as_ref().map_or(Ok(()), make);
+                |dest: &Destination| dest.make_folder(&to).with_context(|| dest.shown(&to).display().to_string());
+            let made = dest.map_or(Ok(()), make);
             let inside = made.and_then(|()| names(&entry, &shown)).inspect_err(|error| self.copier.failed(error));
             let Ok(inside) = inside else { continue };
-            if let Some(dest) = dest.clone() {
-                self.folders.push(Folder { dest, path: to.clone(), mode: entry.mode(), mtime: entry.attr().mtime });
-            }
+            self.folders.push(Folder { path: to.clone(), mode: entry.mode(), mtime: entry.attr().mtime });
             for (name, _) in inside.into_iter().rev() {
                 let (shown, to) = (shown.join(&name), to.join(&name));
                 match entry.child(&name) {

@@ -145,7 +145,7 @@ fn take_down_unused(mount: &Mount) -> anyhow::Result<bool> {
     let end = Instant::now() + GLANCE;
     loop {
         match try_take_down(mount)? {
-            false if Instant::now() < end && !busy::is_explained(mount) => thread::sleep(PAUSE),
+            false if Instant::now() < end && busy::explained(mount).is_none() => thread::sleep(PAUSE),
             done => return Ok(done),
         }
     }

@@ -23,29 +23,31 @@ const NAMED: usize = 10;
 
 /// Returns why a mount cannot be taken down now, and what to do.
 pub(in crate::cli) fn message(mount: &Mount) -> String {
+    explained(mount).unwrap_or_else(|| {
+        let whose = if rustix::process::geteuid().is_root() { "" } else { " (of other users only root can see)" };
+        let (shown, way) = (escape::path(&mount.at), way_out(mount));
+        format!("{shown}: in use by a process that can't be seen{whose}; close what is open there, {way}")
+    })
+}
+
+/// Does the same, if the reason is known: mounts on it, or processes.
+pub(in crate::cli) fn explained(mount: &Mount) -> Option<String> {
     let shown = escape::path(&mount.at);
-    let remedy = format!("or detach it with: shardfs umount --lazy {}", escape::shell_word(&mount.at));
     let all = mounts::all().unwrap_or_default();
     let above: Vec<String> = mounts::standing_on(mount, &all).map(|other| escape::path(&other.at)).collect();
     if !above.is_empty() {
         // Detaching is refused as well, because these would disappear with it.
-        return format!("{shown}: other mounts are on top of it; take them down first: {}", above.join(", "));
+        return Some(format!("{shown}: other mounts are on top of it; take them down first: {}", above.join(", ")));
     }
     let (mut users, complete) = users(mount);
-    if users.is_empty() {
-        let whose = if rustix::process::geteuid().is_root() { "" } else { " (of other users only root can see)" };
-        return format!("{shown}: in use by a process that can't be seen{whose}; close what is open there, {remedy}");
-    }
     let more = if complete && users.len() <= NAMED { "" } else { " and perhaps others" };
     users.truncate(NAMED);
-    format!("{shown}: in use by {}{more}; close them, {remedy}", users.join(", "))
+    let text = format!("{shown}: in use by {}{more}; close them, {}", users.join(", "), way_out(mount));
+    (!users.is_empty()).then_some(text)
 }
 
-/// Returns whether the reason why a mount is busy is known: mounts on it, or processes.
-pub(in crate::cli) fn is_explained(mount: &Mount) -> bool {
-    let all = mounts::all().unwrap_or_default();
-    let stands = mounts::standing_on(mount, &all).next().is_some();
-    stands || !users(mount).0.is_empty()
+fn way_out(mount: &Mount) -> String {
+    format!("or detach it with: shardfs umount --lazy {}", escape::shell_word(&mount.at))
 }
 
 /// Returns the processes that use a mount, as `name (pid)`, and whether there was time to check all.

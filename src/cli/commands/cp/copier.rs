@@ -5,7 +5,7 @@ use std::{
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
         mpsc::Receiver,
     },
@@ -28,14 +28,15 @@ pub(super) struct Task {
     pub(super) entry: Entry,
     /// Its path in messages.
     pub(super) shown: PathBuf,
-    pub(super) dest: Arc<Destination>,
-    /// Where it goes, below `dest`.
+    /// Where it goes, below the destination.
     pub(super) to: PathBuf,
 }
 
 /// Counters and progress of one `cp`.
 pub(super) struct Copier {
     progress: ProgressBar,
+    /// The folder that everything goes to, made when there is something to copy.
+    pub(super) dest: OnceLock<Destination>,
     copied: AtomicU64,
     already_there: AtomicU64,
     failed: AtomicU64,
@@ -49,8 +50,8 @@ impl Copier {
     pub(super) fn new(quiet: bool, compress: bool) -> Self {
         let style = "{bytes} of {total_bytes}  {binary_bytes_per_sec}  {eta} left  {wide_bar}";
         let progress = interruptible_bar(quiet, style);
-        let (copied, already_there, failed) = Default::default();
-        Self { progress, copied, already_there, failed, compress, stop: AtomicBool::new(false) }
+        let (dest, copied, already_there, failed, stop) = Default::default();
+        Self { progress, dest, copied, already_there, failed, compress, stop }
     }
 
     /// Bytes that will be copied.
@@ -82,12 +83,10 @@ impl Copier {
         loop {
             let task = tasks.lock().recv();
             let Ok(task) = task else { return };
-            if self.stop.load(Relaxed) {
-                continue;
-            }
+            let Some(dest) = self.dest.get().filter(|_| !self.stop.load(Relaxed)) else { continue };
             let done = match task.entry.kind() {
-                EntryKind::Link => self.link(&task),
-                _ => self.file(&task),
+                EntryKind::Link => self.link(&task, dest),
+                _ => self.file(&task, dest),
             };
             if let Err(error) = done {
                 self.failed(&error);
@@ -96,8 +95,8 @@ impl Copier {
     }
 
     /// A whole copy under another name first: under its own name a file is complete or not there.
-    fn file(&self, task: &Task) -> anyhow::Result<()> {
-        let Task { entry, dest, to, .. } = task;
+    fn file(&self, task: &Task, dest: &Destination) -> anyhow::Result<()> {
+        let Task { entry, to, .. } = task;
         let attr = entry.attr();
         let named = || dest.shown(to).display().to_string();
         match dest.stat(to).with_context(named)? {
@@ -118,7 +117,7 @@ impl Copier {
         }
         let mut filled = Ok(());
         let put = dest.put_file(to, Some(attr.mode.into()), Some(attr.mtime), |file| {
-            filled = self.fill(task, file);
+            filled = self.fill(task, dest, file);
             Ok::<_, io::Error>(filled.is_ok())
         });
         put.with_context(named)?;
@@ -134,8 +133,8 @@ impl Copier {
             && task.entry.size() <= compress::LARGEST
     }
 
-    fn fill(&self, task: &Task, mut file: &File) -> anyhow::Result<()> {
-        let Task { entry, shown, dest, to } = task;
+    fn fill(&self, task: &Task, dest: &Destination, mut file: &File) -> anyhow::Result<()> {
+        let Task { entry, shown, to } = task;
         let size = entry.size();
         if self.compresses(task) {
             let _room = entry.volume().reserve(size * compress::MEMORY)?;
@@ -161,8 +160,8 @@ impl Copier {
         Ok(())
     }
 
-    fn link(&self, task: &Task) -> anyhow::Result<()> {
-        let Task { entry, dest, to, .. } = task;
+    fn link(&self, task: &Task, dest: &Destination) -> anyhow::Result<()> {
+        let Task { entry, to, .. } = task;
         let target = entry.link_target()?.into_os_string();
         if dest.link(to).is_some_and(|there| there == target) {
             self.already_there.fetch_add(1, Relaxed);
@@ -175,7 +174,7 @@ impl Copier {
 
     /// Gives a folder its mode and time.
     pub(super) fn finish_folder(&self, folder: &Folder) {
-        let Folder { dest, path, mode, mtime } = folder;
+        let (Folder { path, mode, mtime }, Some(dest)) = (folder, self.dest.get()) else { return };
         // The copy is its owner's: without write permission he could not even delete what is in it.
         if let Err(error) = dest.finish_folder(path, *mode | 0o200, *mtime) {
             self.failed(&anyhow::Error::from(error).context(dest.shown(path).display().to_string()));
