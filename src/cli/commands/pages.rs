@@ -64,7 +64,8 @@ fn write_pages(arguments: &ManArguments, cli: &clap::Command) -> io::Result<()> 
     while let Some(command) = commands.pop() {
         commands.extend(command.get_subcommands().filter(|command| !command.is_hide_set()));
         let page = clap_mangen::Man::new(command.clone());
-        let page = page.source(concat!("shardfs ", env!("CARGO_PKG_VERSION"))).manual("shardfs manual");
+        // Without a date, as a word of its own.
+        let page = page.date("\"\"").source(concat!("shardfs ", env!("CARGO_PKG_VERSION"))).manual("shardfs manual");
         let mut text = Vec::new();
         page.render(&mut text)?;
         let text = readable(&String::from_utf8_lossy(&text));
