@@ -10,7 +10,8 @@ use std::{
 use anyhow::bail;
 use clap::Args;
 use rustix::process::{Resource, getrlimit};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::{formats, status};
 use crate::{
@@ -52,23 +53,18 @@ pub(in crate::cli) struct Arguments {
     remote: RemoteOptions,
 }
 
-/// Result of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct State {
-    name: &'static str,
-    color: color::Color,
-}
-
-const OK: State = State { name: "ok", color: color::GOOD };
+/// States of checks.
+const OK: &str = "ok";
 /// Mounting works, but could be better.
-const WARNING: State = State { name: "warning", color: color::WARNING };
+const WARNING: &str = "warning";
 /// Mounting cannot work.
-const PROBLEM: State = State { name: "problem", color: color::BAD };
+const PROBLEM: &str = "problem";
 
-#[derive(Debug)]
+/// Result of a check.
+#[derive(Debug, Serialize)]
 struct Check {
     name: &'static str,
-    state: State,
+    state: &'static str,
     message: String,
     remedy: Option<String>,
 }
@@ -98,12 +94,15 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (mut out, is_terminal) = stdout();
     let is_coloured = arguments.color.is_on(is_terminal);
     if arguments.json {
-        let object = |Check { name, state, message, remedy }: &Check| json!({"name": name, "state": state.name, "message": message, "remedy": remedy});
-        let list: Vec<Value> = checks.iter().map(object).collect();
-        escape::write_json(&mut out, &json!({"can_mount": can_mount, "checks": list}))?;
+        escape::write_json(&mut out, &json!({"can_mount": can_mount, "checks": checks}))?;
     } else {
         for Check { name, state, message, remedy } in &checks {
-            let word = paint(is_coloured, state.color, &format!("{:8}", state.name));
+            let colour = match *state {
+                OK => color::GOOD,
+                WARNING => color::WARNING,
+                _ => color::BAD,
+            };
+            let word = paint(is_coloured, colour, &format!("{state:8}"));
             writeln!(out, "{word} {name:16} {}", escape::escaped(message))?;
             if let Some(remedy) = remedy {
                 writeln!(out, "{:8} {:16} -> {}", "", "", escape::escaped(remedy))?;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    ffi::{OsStr, OsString},
+    ffi::OsStr,
     io::Write,
     ops::ControlFlow,
     path::{Path, PathBuf},
@@ -17,27 +17,14 @@ use crate::{
     volume::{Entry, Error, ErrorKind, Met},
 };
 
-/// A container in a folder: what it is, or why it cannot be opened.
-struct Listed {
+/// A container or a folder in a folder, or why it cannot be read.
+struct Line {
     /// Its path, as the volume has it.
     path: PathBuf,
-    what: Result<ContainerLine, String>,
-    /// The container that shows it as a part of itself.
-    part_of: Option<PathBuf>,
-}
-
-/// What is said of a container in a folder. Keeps no items: a folder may have many containers.
-struct ContainerLine {
-    format: &'static str,
-    format_name: &'static str,
-    number: u64,
-    kind: &'static str,
-}
-
-/// A folder in a folder: how much is below it, or why it cannot be read.
-struct Below {
-    name: OsString,
-    counts: Result<Counts, String>,
+    /// For programs.
+    object: Value,
+    /// For people.
+    text: String,
 }
 
 /// How much there is.
@@ -51,6 +38,12 @@ struct Counts {
 }
 
 impl Counts {
+    fn add(&mut self, other: Self) {
+        self.containers += other.containers;
+        self.others += other.others;
+        self.parts += other.parts;
+    }
+
     /// Returns `2 containers, 1 other file`.
     fn text(self) -> String {
         format!("{}, {}", counted(self.containers, "container"), counted(self.others, "other file"))
@@ -60,79 +53,86 @@ impl Counts {
 /// What a folder has.
 pub(super) struct Folder<'a> {
     path: &'a Path,
-    containers: Vec<Listed>,
-    folders: Vec<Below>,
+    containers: Vec<Line>,
+    folders: Vec<Line>,
     own: Counts,
+    /// With what is in the folders below.
+    all: Counts,
 }
 
 impl<'a> Folder<'a> {
     /// Lists a folder. Containers that others show as parts of themselves are listed only with `parts`.
     pub(super) fn read(place: &Place, path: &'a Path, parts: bool) -> anyhow::Result<Self> {
-        let (mut containers, mut folders, mut own) = (Vec::new(), Vec::new(), Counts::default());
-        let mut joined = Joined::new();
+        let (mut containers, mut folders) = (Vec::new(), Vec::new());
+        let (mut own, mut below, mut joined) = (Counts::default(), Counts::default(), Joined::new());
+        let shown = |name: &OsStr| path.join(name).to_string_lossy().into_owned();
         for (name, kind) in names(&place.entry, path)? {
             let Some(found) = place.entry.child(&name)?.filter(|_| kind == FileKind::Folder) else {
                 own.others += 1;
                 continue;
             };
-            let what = match found.overview() {
+            let shown = shown(&name);
+            let line = |object, text| Line { path: found.path().into(), object, text };
+            let failed = |what: &str, error: Error| {
+                let reason = error.detail();
+                line(json!({"path": shown, "error": reason}), format!("can't be {what}: {reason}"))
+            };
+            let container = match found.overview() {
+                // Keeps no items: a folder may have many containers.
                 Ok(Some(overview)) => {
                     let (number, kind) = count(&overview.contents);
-                    Ok(ContainerLine { format: overview.format, format_name: overview.format_name(), number, kind })
+                    let object = json!({"path": shown, "format": overview.format, (format!("{kind}s")): number});
+                    line(object, format!("{}, {}", overview.format_name(), counted(number, kind)))
                 }
                 Ok(None) => {
-                    folders.push(Below { name, counts: count_below(&found).map_err(|error| error.detail()) });
+                    folders.push(match count_below(&found) {
+                        Ok(counts) => {
+                            below.add(counts);
+                            let Counts { containers, others, parts } = counts;
+                            let object =
+                                json!({"path": shown, "containers": containers, "others": others, "parts": parts});
+                            line(object, counts.text())
+                        }
+                        Err(error) => failed("read", error),
+                    });
                     continue;
                 }
-                Err(error) => Err(error.detail()),
+                Err(error) => failed("opened", error),
             };
             note_joins(&mut joined, &found, found.joins());
-            containers.push(Listed { path: found.path().into(), what, part_of: None });
+            containers.push(container);
         }
-        for container in &mut containers {
-            container.part_of = joined.remove(&container.path);
-        }
-        if !parts {
-            let all = containers.len();
-            containers.retain(|container| container.part_of.is_none());
-            own.parts = (all - containers.len()) as u64;
-        }
+        containers.retain_mut(|Line { path, object, text }| match joined.remove(path) {
+            Some(_) if !parts => {
+                own.parts += 1;
+                false
+            }
+            Some(of) => {
+                let of = of.file_name().unwrap_or_default();
+                object["part_of"] = shown(of).into();
+                text.push_str(&format!(", part of {}", of.display()));
+                true
+            }
+            None => true,
+        });
         own.containers = containers.len() as u64;
-        Ok(Self { path, containers, folders, own })
+        below.add(own);
+        Ok(Self { path, containers, folders, own, all: below })
     }
 
     /// Prints it for people.
     pub(super) fn describe(&self, out: &mut impl Write) -> anyhow::Result<()> {
         writeln!(out, "{}", escape::path(self.path))?;
-        let shown = |name: &OsStr| lines::shown(&name.to_string_lossy(), usize::MAX);
-        for Listed { path, what, part_of } in &self.containers {
-            let what = match what {
-                Ok(ContainerLine { format_name, number, kind, .. }) => {
-                    format!("{format_name}, {}", counted(*number, kind))
-                }
-                Err(reason) => format!("can't be opened: {reason}"),
-            };
-            let part = part_of.as_deref().map(|of| format!(", part of {}", name(of).display()));
-            let what = format!("{what}{}", part.unwrap_or_default());
-            writeln!(out, "  {}: {}", shown(name(path)), escape::escaped(&what))?;
-        }
-        let mut all = self.own;
-        for Below { name: own, counts } in &self.folders {
-            let what = match counts {
-                Ok(counts) => {
-                    all.containers += counts.containers;
-                    all.others += counts.others;
-                    all.parts += counts.parts;
-                    counts.text()
-                }
-                Err(reason) => format!("can't be read: {reason}"),
-            };
-            writeln!(out, "  {}/: {}", shown(own), escape::escaped(&what))?;
+        for (lines, slash) in [(&self.containers, ""), (&self.folders, "/")] {
+            for Line { path, text, .. } in lines {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                writeln!(out, "  {}{slash}: {}", lines::shown(&name, usize::MAX), escape::escaped(text))?;
+            }
         }
         let front = if self.folders.is_empty() { "" } else { "in all: " };
-        writeln!(out, "  {front}{}", all.text())?;
-        if all.parts > 0 {
-            let parts = counted(all.parts, "container");
+        writeln!(out, "  {front}{}", self.all.text())?;
+        if self.all.parts > 0 {
+            let parts = counted(self.all.parts, "container");
             writeln!(out, "  left out: {parts} that others show joined (--parts lists those of this folder)")?;
         }
         Ok(())
@@ -140,37 +140,11 @@ impl<'a> Folder<'a> {
 
     /// Returns it for programs.
     pub(super) fn json(&self) -> Value {
-        let place = |name: &OsStr| self.path.join(name).to_string_lossy().into_owned();
-        let container = |Listed { path, what, part_of }: &Listed| {
-            let mut object = json!({"path": place(name(path))});
-            match what {
-                Ok(ContainerLine { format, number, kind, .. }) => {
-                    object["format"] = (*format).into();
-                    object[format!("{kind}s")] = (*number).into();
-                }
-                Err(reason) => object["error"] = reason.clone().into(),
-            }
-            if let Some(of) = part_of {
-                object["part_of"] = place(name(of)).into();
-            }
-            object
-        };
-        let folder = |Below { name, counts }: &Below| match counts {
-            Ok(Counts { containers, others, parts }) => {
-                json!({"path": place(name), "containers": containers, "others": others, "parts": parts})
-            }
-            Err(reason) => json!({"path": place(name), "error": reason}),
-        };
-        let containers: Vec<Value> = self.containers.iter().map(container).collect();
-        let folders: Vec<Value> = self.folders.iter().map(folder).collect();
+        let [containers, folders] =
+            [&self.containers, &self.folders].map(|lines| lines.iter().map(|line| &line.object).collect::<Vec<_>>());
         json!({"folder": self.path.to_string_lossy(), "containers": containers, "others": self.own.others,
                "parts": self.own.parts, "folders": folders})
     }
-}
-
-/// Returns the last name of a path.
-fn name(path: &Path) -> &OsStr {
-    path.file_name().unwrap_or_default()
 }
 
 /// Containers that others show as parts of themselves, with those others.

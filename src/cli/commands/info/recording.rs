@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-
 use super::{items::write_front, lines};
 use crate::{
     escape,
