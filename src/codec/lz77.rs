@@ -89,6 +89,25 @@ pub(super) fn lzf(mut input: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
     out.finish()
 }
 
+/// Returns how many bytes LZF decodes to; `None` if it ends too early.
+pub(super) fn lzf_size(mut input: &[u8]) -> Option<u64> {
+    let mut size = 0u64;
+    while let Some(control) = take(&mut input) {
+        let mut length = control >> 5;
+        if length == 0 {
+            input = input.get(control + 1..)?;
+            size += control as u64 + 1;
+            continue;
+        }
+        if length == 7 {
+            length += take(&mut input)?;
+        }
+        take(&mut input)?;
+        size += length as u64 + 2;
+    }
+    Some(size)
+}
+
 /// Decodes BloscLZ to exactly the size of `out`.
 pub(super) fn blosclz(mut input: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
     /// The distance from which the long form is used.

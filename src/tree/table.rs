@@ -406,10 +406,7 @@ impl<C: Content> Container for Table<C> {
 
     fn attributes(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeId>, Fault> {
         let node = if Self::frame_of(node).is_some() { None } else { Some(Self::number(node)) };
-        let found = node.and_then(|node| {
-            let owner = self.rows_in(node).map_or(node, |(values, _)| values);
-            self.content.attributes(owner)
-        });
+        let found = node.and_then(|node| self.content.attributes(node));
         Ok(found.map(|file| NodeId(file.into())))
     }
 
@@ -422,9 +419,7 @@ impl<C: Content> Container for Table<C> {
         if Self::frame_of(node).is_some() {
             return Ok(None);
         }
-        let node = Self::number(node);
-        let owner = self.rows_in(node).map_or(node, |(values, _)| values);
-        Ok(self.content.attribute_values(owner).cloned())
+        Ok(self.content.attribute_values(Self::number(node)).cloned())
     }
 
     fn has_groups(&self) -> bool {

@@ -140,3 +140,63 @@ def test_a_link_is_no_damage():
     """What a link in a container leads to is verified at its own place."""
     done = run("verify", GOLDEN / "hdf5/links")
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("version", ["earliest", "latest"])
+@pytest.mark.parametrize("offset, length", [(4, 4), (8, 4), (4, 8), (2, 4), (8, 2)])
+def test_addresses_and_lengths_of_other_sizes(tmp_path, version, offset, length):
+    """Their heads are padded as if lengths had 8 bytes; names of links are found by lengths."""
+    options, access = h5py.h5p.create(h5py.h5p.FILE_CREATE), h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    options.set_sizes(offset, length)
+    bound = h5py.h5f.LIBVER_LATEST
+    access.set_libver_bounds(h5py.h5f.LIBVER_EARLIEST if version == "earliest" else bound, bound)
+    path = tmp_path / "sizes.h5"
+    with h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, options, access)) as file:
+        for name in ["g/h", "g/x", "y"]:
+            file.create_group(name)
+        file["g/soft"] = h5py.SoftLink("/g/texts")
+        file["g/texts"] = ["one", "", "a longer text", "zwei"]
+        rows = np.empty(3, object)
+        rows[:] = [np.arange(2), np.arange(0), np.arange(5)]
+        file.create_dataset("g/h/rows", data=rows, dtype=h5py.vlen_dtype("<i4"))
+        file.create_dataset("g/h/chunked", data=np.arange(60).reshape(6, 10), chunks=(4, 3), compression="gzip")
+        file["g/texts"].attrs["unit"] = "m"
+        file["y"].attrs["words"] = ["a", "", "ccc"]
+    with mounted(tmp_path) as mnt:
+        wrong, counts = hdf5_oracle.compare(path, mnt / "sizes.h5")
+    assert not wrong, "\n".join(wrong)
+    assert counts["datasets"] == 3 and counts["attributes"] == 2, counts
+
+
+def test_lzf_of_what_another_filter_compressed(tmp_path):
+    """How many bytes come out of lzf is then not known before."""
+    values = np.arange(3000, dtype="<i4").reshape(60, 50) % 77
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name, first in [("gzip", h5py.h5z.FILTER_DEFLATE), ("lzf", h5py.h5z.FILTER_LZF)]:
+            made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            made.set_chunk((16, 50))
+            made.set_filter(first, 0, (4,) if name == "gzip" else ())
+            made.set_filter(h5py.h5z.FILTER_LZF, h5py.h5z.FLAG_OPTIONAL, ())
+            kind, space = h5py.h5t.STD_I32LE, h5py.h5s.create_simple(values.shape)
+            h5py.h5d.create(file.id, name.encode(), kind, space, made).write(h5py.h5s.ALL, h5py.h5s.ALL, values)
+    with mounted(tmp_path) as mnt:
+        wrong, counts = hdf5_oracle.compare(tmp_path / "x.h5", mnt / "x.h5")
+    assert not wrong, "\n".join(wrong)
+    assert counts["datasets"] == 2
+
+
+def test_chunks_whose_keys_do_not_ascend_are_damage(tmp_path):
+    """A B-tree has no checksum. A chunk that is elsewhere would leave zeros where it was."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=np.arange(1, 31), chunks=(10,))
+    data = bytearray((tmp_path / "x.h5").read_bytes())
+    # Keys: size, mask, offset of the axis and of the element; then the address of the chunk.
+    at = data.index(struct.pack("<IIQQ", 80, 0, 10, 0)) + 8
+    data[at:at + 8] = struct.pack("<Q", 50)
+    (tmp_path / "x.h5").write_bytes(data)
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert 0 in file["x"][()]
+    with mounted(tmp_path) as mnt:
+        assert hdf5_oracle.is_eio(mnt / "x.h5/x.npy")
+        lines = map(json.loads, (mnt / ".shardfs/problems.jsonl").read_text().splitlines())
+        assert any("do not ascend" in line["message"] for line in lines)

@@ -364,3 +364,14 @@ def test_names_of_numbers_and_datasets_without_elements():
                     own[key]
             assert pickle.loads(pickle.dumps(own))[()] == own[()]
         assert ours["null"].attrs["encoding-type"] == "null"
+
+
+def test_rows_of_bytes_have_their_attributes(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    from zarr.dtype import VariableLengthBytes
+    rows = zarr.create_array(tmp_path / "x.zarr/rows", shape=(2,), dtype=VariableLengthBytes(), attributes={"unit": "m", "n": [1, 2]})
+    rows[:] = np.array([b"a", b""], object)
+    zarr.open_group(tmp_path / "x.zarr", mode="a")
+    found = shardfs.open(tmp_path / "x.zarr")["rows"]
+    assert [row.tobytes() for row in found[:]] == [b"a", b""]
+    assert dict(found.attrs) == {"unit": "m", "n": [1, 2]}

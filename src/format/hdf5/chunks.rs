@@ -21,7 +21,7 @@ pub fn visit(
     let axes = &chunks.chunked.chunk;
     match chunks.chunked.index {
         Index::BTree1 => {
-            let mut at = vec![0; axes.len()];
+            let (mut at, mut last) = (vec![0; axes.len()], Vec::new());
             btree1::walk(
                 reader,
                 address,
@@ -39,6 +39,11 @@ pub fn visit(
                     if key.u64()? != 0 {
                         return Err(key.damaged("a chunk that begins inside an element"));
                     }
+                    // Without checksums, this shows most damage of the keys.
+                    if at <= last {
+                        return Err(key.damaged("chunks that do not ascend"));
+                    }
+                    last.clone_from(&at);
                     if size == 0 { Ok(()) } else { each(&at, StoredChunk { place, size, mask }) }
                 },
             )

@@ -21,7 +21,8 @@ pub struct Collection {
 /// # Errors
 /// Damage.
 pub fn read(reader: &Reader<'_>, at: Place) -> Result<Collection> {
-    let head = 8 + u64::from(reader.sizes.length);
+    // Heads are padded to 8 bytes, which counts where lengths have fewer.
+    let head = (8 + u64::from(reader.sizes.length)).next_multiple_of(8);
     let bytes = reader.signed(at, b"GCOL", head)?;
     let mut fields = reader.structure(at, &bytes);
     fields.skip(4)?;
@@ -35,11 +36,12 @@ pub fn read(reader: &Reader<'_>, at: Place) -> Result<Collection> {
     let mut fields = reader.structure(at, &bytes);
     fields.skip(to_usize(head))?;
     let mut objects = Vec::new();
-    let width = usize::from(reader.sizes.length);
-    while fields.left() >= 8 + width {
+    let gap = to_usize(head) - 8 - usize::from(reader.sizes.length);
+    while fields.left() >= to_usize(head) {
         let number = usize::from(fields.u16()?);
         fields.skip(6)?;
         let size = fields.length()?;
+        fields.skip(gap)?;
         if number == 0 {
             break;
         }

@@ -104,7 +104,7 @@ pub fn parse(source: &dyn Source, name: Option<&[u8]>, memory: &dyn Memory) -> R
         rest.address().map_err(damaged)?;
         end = rest.address().map_err(damaged)?;
         driver = rest.address().map_err(damaged)?;
-        rest.skip(offset.into()).map_err(damaged)?;
+        rest.length().map_err(damaged)?;
         root = rest.address().map_err(damaged)?;
         extension = None;
         rest.skip(24).map_err(damaged)?;

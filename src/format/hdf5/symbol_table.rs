@@ -106,11 +106,11 @@ pub(super) fn each_entry(
 
 /// Returns the bytes of an entry.
 fn entry_size(reader: &Reader<'_>) -> u64 {
-    2 * u64::from(reader.sizes.offset) + 24
+    u64::from(reader.sizes.length) + u64::from(reader.sizes.offset) + 24
 }
 
 fn entry(node: &mut Structure<'_>) -> Result<TableEntry> {
-    let name = node.uint(node.sizes().offset.into())?;
+    let name = node.length()?;
     let object = node.address()?;
     let kind = node.u32()?;
     node.skip(4)?;
