@@ -23,7 +23,7 @@ from fsspec.spec import AbstractFileSystem
 
 from . import _core, _process
 from ._files import Readable
-from ._errors import NotFound
+from ._errors import DamagedBlock, NotFound
 
 
 #: Bytes by which containers are recognised.
@@ -43,7 +43,8 @@ class ShardFileSystem(AbstractFileSystem):
         fo, target_protocol, target_options: what fsspec passes for a chained URL.
 
     `info` has name, size, type, mode and mtime; for arrays also dtype (numpy's), shape and codec; for containers also
-    format. Instances pickle by their arguments, and share the cache of their process.
+    format. In a listing a file whose size cannot be known, because it is damaged, has the size None. Instances pickle by
+    their arguments, and share the cache of their process.
     """
 
     protocol = "shardfs"
@@ -111,8 +112,23 @@ class ShardFileSystem(AbstractFileSystem):
         else:
             # Entries that vanish meanwhile are left out.
             join = (lambda name: f"{path}/{name}") if path not in ("", "/") else (lambda name: f"{path}{name}")
-            found = [self._describe(child, join(child.name)) for child in node.children()]
+            found = list(self._children(node, join))
         return found if detail else [info["name"] for info in found]
+
+    def _children(self, node, join):
+        children = iter(node.children())
+        while True:
+            try:
+                child = next(children)
+            except StopIteration:
+                return
+            except DamagedBlock as error:
+                # A file whose size cannot be known has none; the others are listed.
+                if not error.path or posixpath.dirname(error.path) != node.inside:
+                    raise
+                yield {"name": join(posixpath.basename(error.path)), "size": None, "type": "file"}
+            else:
+                yield self._describe(child, join(child.name))
 
     def exists(self, path, **options):
         try:

@@ -15,7 +15,7 @@ import pytest
 
 import shardfs as sh
 from shardfs.fs import ShardFileSystem, _name_of_copy
-from support import FIXTURES, mounted
+from support import FIXTURES, GOLDEN, mounted
 
 EPISODE = FIXTURES / "ep_001.wshard"
 
@@ -105,6 +105,17 @@ def test_a_tree_is_what_a_mount_shows():
         assert not fs.exists(path)
         with pytest.raises(ValueError):
             fs.cat_file(path)
+
+
+def test_a_file_of_unknown_size_is_listed():
+    fs = fsspec.filesystem("shardfs", source=str(GOLDEN / "mcap"))
+    folder = "images.mcap/topics/raw/mixed/images"
+    # The second and third message are no pictures: nobody knows how large their files would be.
+    sizes = {info["name"]: info["size"] for info in fs.ls(folder)}
+    assert sizes == {f"{folder}/000.png": len(fs.cat_file(f"{folder}/000.png")), f"{folder}/001.png": None, f"{folder}/002.png": None}
+    assert fs.find(folder) == fs.glob(f"{folder}/*.png") == sorted(sizes)
+    with pytest.raises(sh.DamagedBlock):
+        fs.cat_file(f"{folder}/001.png")
 
 
 def test_ranges():
