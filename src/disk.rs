@@ -38,15 +38,16 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 pub use blob::Blob;
-use blob::BlobFile;
+use blob::{BlobFile, Inner};
 use folder::Folder;
 pub use plain::FileId;
 use plain::Part;
 pub use scan::Usage;
-use writer::Writer;
+use writer::Queue;
 
 /// The longest key, in bytes.
 pub const LONGEST_KEY: usize = 32 << 10;
@@ -109,23 +110,25 @@ pub fn usual_size(folder: &Path) -> u64 {
     total.map_or(MOST, |at| at.f_blocks.saturating_mul(at.f_frsize) / 10).min(MOST)
 }
 
-/// What happened since the cache was opened by this process.
-#[derive(Debug, Default)]
+/// What happened since the cache was opened by this process, as in `stats.json`.
+#[derive(Debug, Default, Serialize)]
 pub struct Counters {
     /// Blobs that were asked for and found.
     pub hits: AtomicU64,
     /// Blobs that were asked for and missing.
     pub misses: AtomicU64,
     /// Bytes of payload handed out.
+    #[serde(skip)]
     pub read_bytes: AtomicU64,
     /// Blobs written.
+    #[serde(skip)]
     pub written: AtomicU64,
     /// Bytes of payload written.
     pub written_bytes: AtomicU64,
-    /// Blobs that were not kept: the queue or the disk was full, or it failed.
-    pub dropped: AtomicU64,
     /// Blobs evicted by this process.
     pub evicted: AtomicU64,
+    /// Blobs that were not kept: the queue or the disk was full, or it failed.
+    pub dropped: AtomicU64,
     /// Blobs whose checksum was wrong.
     pub corrupt: AtomicU64,
     /// Other errors of the disk.
@@ -135,13 +138,12 @@ pub struct Counters {
 /// The cache, as one process sees it. Several processes may share a folder.
 pub struct Disk {
     shared: Arc<Shared>,
-    writer: Writer,
 }
 
 /// The state that blobs and the writing thread share.
-#[derive(Debug)]
 struct Shared {
     folder: Folder,
+    queue: Queue,
     limits: Limits,
     counters: Counters,
     /// Bytes of all blobs at the last count plus those that this process wrote since; `u64::MAX` before the first
@@ -172,7 +174,7 @@ impl Rest {
 
 impl fmt::Debug for Disk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Disk").field("folder", &self.shared.folder.path()).finish_non_exhaustive()
+        f.debug_struct("Disk").field("folder", &self.shared.folder.path).finish_non_exhaustive()
     }
 }
 
@@ -195,15 +197,15 @@ impl Disk {
     }
 
     fn of(folder: Folder, limits: Limits) -> Arc<Self> {
-        let (counters, rests, writing_rests) = Default::default();
+        let (queue, counters, rests, writing_rests) = Default::default();
         let used = AtomicU64::new(u64::MAX);
-        let shared = Arc::new(Shared { folder, limits, counters, used, rests, writing_rests });
-        Arc::new(Self { writer: Writer::new(shared.clone()), shared })
+        let shared = Shared { folder, queue, limits, counters, used, rests, writing_rests };
+        Arc::new(Self { shared: Arc::new(shared) })
     }
 
     /// The folder.
     pub fn path(&self) -> PathBuf {
-        self.shared.folder.path().to_owned()
+        self.shared.folder.path.clone()
     }
 
     /// The limits.
@@ -219,25 +221,29 @@ impl Disk {
     /// Returns the blob of a key if it is on disk or waits to be written. It stays readable while it is held, even if
     /// it is evicted.
     pub fn get(&self, key: &[u8]) -> Option<Blob> {
+        self.find(key, Shared::open_blob)
+    }
+
+    /// Returns what waits to be written under a key, or what `open` finds on the disk. Counts a hit or a miss.
+    fn find(&self, key: &[u8], open: impl FnOnce(&Arc<Shared>, &[u8], &Hash) -> Option<Blob>) -> Option<Blob> {
         let hash = hash(key);
-        let found = match self.writer.waiting(&hash) {
-            Some(payload) => Some(Blob::memory(payload)),
-            None => self.shared.open_blob(key, &hash),
-        };
-        self.shared.count(found.is_some());
+        let waiting = self.waiting(&hash).map(|payload| Blob(Inner::Memory(payload)));
+        let found = waiting.or_else(|| open(&self.shared, key, &hash));
+        let counters = &self.shared.counters;
+        if found.is_some() { &counters.hits } else { &counters.misses }.fetch_add(1, Relaxed);
         found
     }
 
     /// Returns whether there is a blob for a key. This is a cheap look, and may be wrong a moment later.
     pub fn contains(&self, key: &[u8]) -> bool {
         let hash = hash(key);
-        self.writer.waiting(&hash).is_some() || !self.shared.is_resting() && self.shared.folder.has(&hash)
+        self.waiting(&hash).is_some() || !self.shared.is_resting() && self.shared.folder.has(&hash)
     }
 
     /// Begins to read a blob that will be wanted soon. Returns whether the disk has it or will have it.
     pub fn read_ahead(&self, key: &[u8]) -> bool {
         let hash = hash(key);
-        if self.writer.waiting(&hash).is_some() {
+        if self.waiting(&hash).is_some() {
             return true;
         }
         if self.shared.is_resting() {
@@ -251,7 +257,7 @@ impl Disk {
     /// Returns whether the folder lies on a disk of this machine. A local disk that fails returns an error; a server
     /// may keep a request waiting for ever.
     pub fn is_local(&self) -> bool {
-        self.shared.folder.is_local()
+        self.shared.folder.is_local
     }
 
     /// Stores a blob soon, and replaces what the disk has under the key. Never waits. Returns whether the queue had
@@ -268,7 +274,7 @@ impl Disk {
 
     fn take(&self, key: &[u8], payload: Payload, way: Way, part: Option<Part>) -> bool {
         let fits = key.len() <= LONGEST_KEY && self.shared.is_writable();
-        let taken = fits && self.writer.put(key, hash(key), payload, way, part);
+        let taken = fits && self.enqueue(key, payload, way, part);
         if !taken {
             self.shared.counters.dropped.fetch_add(1, Relaxed);
         }
@@ -278,29 +284,8 @@ impl Disk {
     /// Removes a blob. A [`Blob`] that is held stays readable.
     pub fn remove(&self, key: &[u8]) {
         let hash = hash(key);
-        self.writer.forget(&hash);
+        self.shared.queue.state.lock().take_out(&hash);
         self.shared.folder.remove(&hash);
-    }
-
-    /// Waits until everything that was put before is written or dropped, for `most` at most. Returns whether it is.
-    pub fn flush(&self, most: Duration) -> bool {
-        self.writer.flush(most)
-    }
-
-    /// Waits some seconds at most until everything is written or dropped. A process calls it before it ends.
-    pub fn finish(&self) {
-        self.writer.finish();
-    }
-
-    /// Drops what waits to be written if the disk seems not to answer, to free its memory. Returns whether there was
-    /// any.
-    pub fn give_up_queue(&self) -> bool {
-        self.writer.give_up()
-    }
-
-    /// Returns how many bytes the queue holds.
-    pub fn queued(&self) -> u64 {
-        self.writer.queued()
     }
 
     /// Returns how many blobs of all processes are on disk, and their bytes. Looks at each file.
@@ -323,7 +308,7 @@ impl Disk {
     /// # Errors
     /// What the operating system says.
     pub fn clear(&self) -> io::Result<Usage> {
-        self.writer.clear();
+        self.shared.queue.state.lock().clear();
         scan::clear(&self.shared.folder)
     }
 
@@ -349,12 +334,6 @@ impl Disk {
 }
 
 impl Shared {
-    /// Counts a hit or a miss.
-    fn count(&self, is_found: bool) {
-        let counter = if is_found { &self.counters.hits } else { &self.counters.misses };
-        counter.fetch_add(1, Relaxed);
-    }
-
     fn open_blob(self: &Arc<Self>, key: &[u8], hash: &Hash) -> Option<Blob> {
         if self.is_resting() {
             return None;
@@ -367,7 +346,7 @@ impl Shared {
             }
         };
         match BlobFile::new(file, key) {
-            Ok(file) => Some(Blob::of_file(file, *hash, self.clone())),
+            Ok(file) => Some(Blob(Inner::File { file, hash: *hash, shared: self.clone() })),
             Err(error) => {
                 self.unreadable(hash, &error);
                 None
@@ -381,7 +360,7 @@ impl Shared {
             self.counters.corrupt.fetch_add(1, Relaxed);
             self.folder.remove(hash);
             let name = folder::name(hash);
-            log::warn!("{}/{name}: {error}; removed, and fetched or decoded again", self.folder.path().display());
+            log::warn!("{}/{name}: {error}; removed, and fetched or decoded again", self.folder.path.display());
         } else {
             self.failed("reading a blob", error);
         }
@@ -395,7 +374,7 @@ impl Shared {
 
     fn rest(&self, why: &str) {
         if self.rests.begin() {
-            log::warn!("{}: {why}; going on without this cache for some seconds", self.folder.path().display());
+            log::warn!("{}: {why}; going on without this cache for some seconds", self.folder.path.display());
         }
     }
 
@@ -403,7 +382,7 @@ impl Shared {
     fn not_written(&self, why: &dyn fmt::Display) {
         self.counters.errors.fetch_add(1, Relaxed);
         if self.writing_rests.begin() {
-            log::warn!("{}: {why}; nothing is added to this cache for some seconds", self.folder.path().display());
+            log::warn!("{}: {why}; nothing is added to this cache for some seconds", self.folder.path.display());
         }
     }
 

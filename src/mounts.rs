@@ -235,21 +235,16 @@ fn parse(line: &[u8]) -> Option<Mount> {
 
 /// Decodes the kernel's escapes, such as `\040` for a space.
 fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, tail)) = rest.split_first() {
-        let code = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = code.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code.filter(|_| byte == b'\\') {
-            Some(code) => {
-                out.push(code);
-                rest = &tail[3..];
-            }
-            None => {
-                out.push(byte);
-                rest = tail;
-            }
-        }
+    let mut parts = field.split(|&byte| byte == b'\\');
+    let mut out = parts.next().unwrap_or_default().to_vec();
+    for part in parts {
+        let code = part.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let (byte, rest) = match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => (byte, &part[3..]),
+            None => (b'\\', part),
+        };
+        out.push(byte);
+        out.extend(rest);
     }
     out
 }

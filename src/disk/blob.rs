@@ -38,32 +38,14 @@ const FRONT: usize = 4096;
 const NOTED: Duration = Duration::from_secs(20);
 
 /// A stored blob, readable as long as it is held.
-#[derive(Debug)]
-pub struct Blob(Inner);
+pub struct Blob(pub(super) Inner);
 
-enum Inner {
+pub(super) enum Inner {
     Memory(Payload),
     File { file: BlobFile, hash: Hash, shared: Arc<Shared> },
 }
 
-impl std::fmt::Debug for Inner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Memory(payload) => write!(f, "Memory({} bytes)", (**payload).as_ref().len()),
-            Self::File { file, .. } => file.fmt(f),
-        }
-    }
-}
-
 impl Blob {
-    pub(super) fn memory(payload: Payload) -> Self {
-        Self(Inner::Memory(payload))
-    }
-
-    pub(super) fn of_file(file: BlobFile, hash: Hash, shared: Arc<Shared>) -> Self {
-        Self(Inner::File { file, hash, shared })
-    }
-
     /// Returns the payload's length in bytes.
     pub fn len(&self) -> u64 {
         match &self.0 {
@@ -125,10 +107,7 @@ impl Blob {
 
     /// Returns its file, if it is written.
     pub(super) fn file(&self) -> Option<&File> {
-        match &self.0 {
-            Inner::Memory(_) => None,
-            Inner::File { file, .. } => Some(&file.file),
-        }
+        if let Inner::File { file, .. } = &self.0 { Some(&file.file) } else { None }
     }
 
     /// Returns its file, which begins with the payload, for maps and for the kernel. Reads of it compare no checksums;

@@ -5,7 +5,7 @@ use std::{
     fs::{DirBuilder, File},
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::OwnedFd,
         unix::{ffi::OsStrExt, fs::DirBuilderExt},
     },
     path::{Path, PathBuf},
@@ -36,9 +36,11 @@ const TAG: (&str, &[u8]) = ("CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f068
 /// A folder that belongs to this user alone.
 #[derive(Debug)]
 pub(super) struct Folder {
-    path: PathBuf,
+    /// For messages.
+    pub(super) path: PathBuf,
     folder: OwnedFd,
-    is_local: bool,
+    /// Whether it lies on a filesystem of this machine.
+    pub(super) is_local: bool,
 }
 
 impl Folder {
@@ -83,16 +85,6 @@ impl Folder {
         }
         let is_local = crate::filesystem::is_local(&folder);
         Ok(Self { path: path.to_owned(), folder, is_local })
-    }
-
-    /// Returns its path, for messages.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns whether it lies on a filesystem of this machine.
-    pub(super) fn is_local(&self) -> bool {
-        self.is_local
     }
 
     /// Opens the file of a blob for reading. `None` if there is none.
@@ -212,12 +204,6 @@ impl Folder {
             Err(Errno::NOENT) => Ok(None),
             opened => Ok(Some(opened?)),
         }
-    }
-}
-
-impl AsFd for Folder {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.folder.as_fd()
     }
 }
 

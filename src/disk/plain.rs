@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Blob, Disk, Hash, LONGEST_KEY, Payload, Shared, Way,
-    blob::{self, BlobFile, damaged},
+    blob::{self, BlobFile, Inner, damaged},
     hash,
 };
 
@@ -61,13 +61,7 @@ impl Disk {
     /// Returns the plain file of a name, or the part that the name means. [`Blob::try_clone_file`] returns the whole
     /// file.
     pub fn get_file(&self, key: &[u8]) -> Option<Blob> {
-        let hash = hash(key);
-        let found = match self.writer.waiting(&hash) {
-            Some(payload) => Some(Blob::memory(payload)),
-            None => self.shared.open_plain(key, &hash),
-        };
-        self.shared.count(found.is_some());
-        found
+        self.find(key, Shared::open_plain)
     }
 
     /// Compares all of a plain file with its checksums, unless this or another process has compared or written it since
@@ -79,7 +73,7 @@ impl Disk {
         let now = blob.file().and_then(state);
         let (marker, is) = (marker(key), |bytes: &[u8]| now.as_deref() == Some(bytes));
         let hash = hash(&marker);
-        let noted = match self.writer.waiting(&hash) {
+        let noted = match self.waiting(&hash) {
             Some(payload) => is((*payload).as_ref()),
             None => self.shared.open_blob(&marker, &hash).and_then(|noted| noted.whole().ok()).is_some_and(|b| is(&b)),
         };
@@ -138,7 +132,7 @@ impl Shared {
             }
         };
         match BlobFile::plain(file, part, length, sums) {
-            Ok(file) => Some(Blob::of_file(file, own, self.clone())),
+            Ok(file) => Some(Blob(Inner::File { file, hash: own, shared: self.clone() })),
             Err(error) => {
                 self.unreadable(&own, &error);
                 None

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 
 use super::{
-    Hash, Payload, Shared, Way, blob,
+    Disk, Hash, Payload, Shared, Way, blob, hash,
     plain::{self, Part},
     scan,
 };
@@ -36,14 +36,9 @@ const ROOM_PART: u64 = 16;
 const LONGEST_QUEUE: usize = 4096;
 
 /// Blobs on their way to the disk.
-pub(super) struct Writer {
-    queue: Arc<Queue>,
-    shared: Arc<Shared>,
-}
-
 #[derive(Default)]
-struct Queue {
-    state: Mutex<State>,
+pub(super) struct Queue {
+    pub(super) state: Mutex<State>,
     /// Signalled when there is something to write, and when the thread must end.
     filled: Condvar,
     /// Signalled when something was written.
@@ -51,7 +46,7 @@ struct Queue {
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     /// The blobs to write, in order.
     names: VecDeque<Hash>,
     /// The blobs; the one being written is here until it is done.
@@ -91,7 +86,13 @@ impl Kept {
 }
 
 impl State {
-    fn take_out(&mut self, hash: &Hash) {
+    /// Takes out all blobs.
+    pub(super) fn clear(&mut self) {
+        (self.names, self.waiting, self.bytes) = (VecDeque::new(), HashMap::new(), 0);
+    }
+
+    /// Takes a blob out.
+    pub(super) fn take_out(&mut self, hash: &Hash) {
         if let Some(Waiting { length, kept: Kept::Held(_), .. }) = self.waiting.remove(hash) {
             self.bytes -= length;
         }
@@ -129,16 +130,13 @@ impl State {
     }
 }
 
-impl Writer {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { queue: Arc::default(), shared }
-    }
-
+impl Disk {
     /// Takes a blob into the queue if it has room. The first blob starts the thread. If there is no room, a
     /// [`Way::Cached`] payload waits in its cache, and is lost if the cache gives it up.
-    pub(super) fn put(&self, key: &[u8], hash: Hash, payload: Payload, way: Way, part: Option<Part>) -> bool {
+    pub(super) fn enqueue(&self, key: &[u8], payload: Payload, way: Way, part: Option<Part>) -> bool {
+        let hash = hash(key);
         let length = (*payload).as_ref().len() as u64;
-        let mut state = self.queue.state.lock();
+        let mut state = self.shared.queue.state.lock();
         if state.waiting.get(&hash).is_some_and(|waiting| waiting.kept.payload().is_some()) {
             return true;
         }
@@ -148,9 +146,9 @@ impl Writer {
             false => return false,
         };
         if !state.has_thread {
-            let (queue, shared) = (self.queue.clone(), self.shared.clone());
+            let shared = self.shared.clone();
             let thread = thread::Builder::new().name("disk-cache".to_owned());
-            if thread.spawn(move || run(&queue, &shared)).is_err() {
+            if thread.spawn(move || run(&shared)).is_err() {
                 return false;
             }
             state.has_thread = true;
@@ -160,24 +158,19 @@ impl Writer {
         }
         state.names.push_back(hash);
         state.waiting.insert(hash, Waiting { key: key.into(), part, length, kept });
-        self.queue.filled.notify_one();
+        self.shared.queue.filled.notify_one();
         true
     }
 
     /// Returns the payload of a blob that is not written yet.
     pub(super) fn waiting(&self, hash: &Hash) -> Option<Payload> {
-        self.queue.state.lock().waiting.get(hash)?.kept.payload()
+        self.shared.queue.state.lock().waiting.get(hash)?.kept.payload()
     }
 
-    /// Takes a blob out of the queue.
-    pub(super) fn forget(&self, hash: &Hash) {
-        self.queue.state.lock().take_out(hash);
-    }
-
-    /// Takes out all blobs but the one that is being written, if that has taken long already. Returns whether there was
-    /// any.
-    pub(super) fn give_up(&self) -> bool {
-        let mut state = self.queue.state.lock();
+    /// Drops what waits to be written if the disk seems not to answer, to free its memory: all but the blob that is
+    /// being written. Returns whether there was any.
+    pub fn give_up_queue(&self) -> bool {
+        let mut state = self.shared.queue.state.lock();
         if state.writing_since.is_none_or(|since| since.elapsed() < STUCK) {
             return false;
         }
@@ -186,29 +179,23 @@ impl Writer {
         !names.is_empty()
     }
 
-    /// Takes out all blobs.
-    pub(super) fn clear(&self) {
-        let mut state = self.queue.state.lock();
-        (state.names, state.waiting, state.bytes) = (VecDeque::new(), HashMap::new(), 0);
-    }
-
     /// Returns how many bytes the queue holds.
-    pub(super) fn queued(&self) -> u64 {
-        self.queue.state.lock().bytes
+    pub fn queued(&self) -> u64 {
+        self.shared.queue.state.lock().bytes
     }
 
-    /// Waits until the queue is empty, for [`LAST`] at most.
-    pub(super) fn finish(&self) {
+    /// Waits some seconds at most until everything is written or dropped. A process calls it before it ends.
+    pub fn finish(&self) {
         // A disk that does not answer blocks only the writing thread.
         self.flush(LAST);
     }
 
-    /// Waits until the queue is empty, for `most` at most. Returns whether it is.
-    pub(super) fn flush(&self, most: Duration) -> bool {
+    /// Waits until everything that was put before is written or dropped, for `most` at most. Returns whether it is.
+    pub fn flush(&self, most: Duration) -> bool {
         let end = Instant::now() + most;
-        let mut state = self.queue.state.lock();
+        let mut state = self.shared.queue.state.lock();
         while state.writing_since.is_some() || !state.names.is_empty() {
-            if self.queue.emptied.wait_until(&mut state, end).timed_out() {
+            if self.shared.queue.emptied.wait_until(&mut state, end).timed_out() {
                 return false;
             }
         }
@@ -216,16 +203,17 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for Disk {
     fn drop(&mut self) {
         self.finish();
-        self.queue.state.lock().is_closed = true;
-        self.queue.filled.notify_all();
+        self.shared.queue.state.lock().is_closed = true;
+        self.shared.queue.filled.notify_all();
     }
 }
 
-/// Writes blobs until the writer is gone.
-fn run(queue: &Queue, shared: &Shared) {
+/// Writes blobs until the cache is closed.
+fn run(shared: &Shared) {
+    let queue = &shared.queue;
     let mut known = Known::default();
     loop {
         let mut state = queue.state.lock();
@@ -249,18 +237,17 @@ fn run(queue: &Queue, shared: &Shared) {
         let past_page_cache = !is_behind;
         state.writing_since = Some(Instant::now());
         drop(state);
-        if let Some(payload) = payload {
-            let payload = (*payload).as_ref();
-            let begun = Instant::now();
-            if shared.is_writable() && store(shared, &mut known, (&key, &hash, part.as_ref()), payload, past_page_cache)
-            {
-                shared.counters.written.fetch_add(1, Relaxed);
-                shared.counters.written_bytes.fetch_add(payload.len() as u64, Relaxed);
-                if past_page_cache {
-                    known.is_slow = begun.elapsed() > SLOW.mul_f64(payload.len() as f64);
-                }
-            } else {
-                shared.counters.dropped.fetch_add(1, Relaxed);
+        let begun = Instant::now();
+        let stored = payload.filter(|payload| {
+            let name = (&*key, &hash, part.as_ref());
+            shared.is_writable() && store(shared, &mut known, name, (**payload).as_ref(), past_page_cache)
+        });
+        if let Some(payload) = stored {
+            let length = (*payload).as_ref().len() as u64;
+            shared.counters.written.fetch_add(1, Relaxed);
+            shared.counters.written_bytes.fetch_add(length, Relaxed);
+            if past_page_cache {
+                known.is_slow = begun.elapsed() > SLOW.mul_f64(length as f64);
             }
         } else {
             shared.counters.dropped.fetch_add(1, Relaxed);
