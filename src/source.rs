@@ -89,8 +89,7 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     /// `Changed` if it is not, `Io` if the operating system cannot say.
-    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
-        let _ = wait;
+    fn check_unchanged(&self, _wait: Wait) -> Result<(), SourceError> {
         Ok(())
     }
 
@@ -116,40 +115,32 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     /// `WouldBlock` from a source that does not give that many (`Bound`).
-    fn admit(&self, bytes: u64) -> Result<(), SourceError> {
-        let _ = bytes;
+    fn admit(&self, _bytes: u64) -> Result<(), SourceError> {
         Ok(())
     }
 
     /// Notes that a checksum of a range was compared and is right, for a source that counts what checksums cover.
-    fn note_checked(&self, range: &Range<u64>) {
-        let _ = range;
-    }
+    fn note_checked(&self, _range: &Range<u64>) {}
 
     /// Announces ranges that will be read soon, so that a remote source can start to fetch them.
-    fn prefetch(&self, ranges: &[Range<u64>]) {
-        let _ = ranges;
-    }
+    fn prefetch(&self, _ranges: &[Range<u64>]) {}
 
     /// Returns a range that may be looked at in place (see [`Leased`]), if the source can.
     ///
     /// # Errors
     /// Why it cannot; `Unsupported` for a source that never can.
-    fn leased(&self, range: Range<u64>) -> io::Result<Leased> {
-        let _ = range;
+    fn leased(&self, _range: Range<u64>) -> io::Result<Leased> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Returns a range that is contiguous in memory: that memory, and the place in it. Never waits.
-    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
-        let _ = range;
+    fn shared(&self, _range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
         None
     }
 
     /// Returns a range as memory that only the kernel may look at (see [`Mapped`]), if the source can. With
     /// [`Wait::Never`] only if its pages are in memory.
-    fn mapped(&self, range: Range<u64>, wait: Wait) -> Option<Mapped> {
-        let _ = (range, wait);
+    fn mapped(&self, _range: Range<u64>, _wait: Wait) -> Option<Mapped> {
         None
     }
 }
@@ -195,13 +186,9 @@ impl dyn Source + '_ {
     /// # Errors
     /// As [`Source::read_at`].
     pub fn read(&self, range: Range<u64>) -> Result<Vec<u8>, SourceError> {
-        let outside = SourceError::OutOfRange { start: range.start, end: range.end, len: self.len() };
-        if range.end > self.len() || range.start > range.end {
-            return Err(outside);
-        }
-        let Ok(length) = usize::try_from(range.end - range.start) else { return Err(outside) };
+        check_range(&range, self.len())?;
         self.admit(range.end - range.start)?;
-        let mut bytes = zeros(length)?;
+        let mut bytes = zeros(to_usize(range.end - range.start))?;
         self.fill(range.start, &mut bytes)?;
         Ok(bytes)
     }
@@ -308,13 +295,11 @@ impl Loaded {
     /// # Errors
     /// As [`Source::read_at`].
     pub(crate) fn new(source: &dyn Source, range: Range<u64>) -> Result<Self, SourceError> {
-        let (start, end, len) = (range.start, range.end, source.len());
-        if end > len || start > end {
-            return Err(SourceError::OutOfRange { start, end, len });
-        }
-        let mut bytes = zeros(usize::try_from(end - start).unwrap_or(usize::MAX))?;
-        source.read_at(start, &mut bytes, Wait::Never)?;
-        Ok(Self { start, bytes, len })
+        let len = source.len();
+        check_range(&range, len)?;
+        let mut bytes = zeros(to_usize(range.end - range.start))?;
+        source.read_at(range.start, &mut bytes, Wait::Never)?;
+        Ok(Self { start: range.start, bytes, len })
     }
 }
 
@@ -341,9 +326,7 @@ pub trait Memory {
 
     /// Keeps what was parsed to see what a file is, for the opening that usually follows. It takes no more than what was
     /// reserved. By default it is dropped.
-    fn keep_parsed(&self, parsed: Box<dyn Any + Send>) {
-        drop(parsed);
-    }
+    fn keep_parsed(&self, _parsed: Box<dyn Any + Send>) {}
 }
 
 /// Memory without a budget, for looking into one file at a time.
@@ -354,6 +337,15 @@ impl Memory for Unlimited {
     fn reserve(&self, _: u64) -> Result<(), SourceError> {
         Ok(())
     }
+}
+
+/// Checks that a range lies in `len` bytes.
+///
+/// # Errors
+/// `OutOfRange`.
+pub(crate) fn check_range(range: &Range<u64>, len: u64) -> Result<(), SourceError> {
+    let &Range { start, end } = range;
+    if start <= end && end <= len { Ok(()) } else { Err(SourceError::OutOfRange { start, end, len }) }
 }
 
 /// Checks that there is room for `count` small allocations of `each` bytes, and some to spare. Small allocations cannot
@@ -395,11 +387,8 @@ impl Source for Vec<u8> {
 
     fn read_at(&self, offset: u64, buf: &mut [u8], _: Wait) -> Result<(), SourceError> {
         let end = offset.saturating_add(buf.len() as u64);
-        let bytes = usize::try_from(offset).ok().zip(usize::try_from(end).ok()).and_then(|(a, b)| self.get(a..b));
-        let Some(bytes) = bytes else {
-            return Err(SourceError::OutOfRange { start: offset, end, len: Source::len(self) });
-        };
-        buf.copy_from_slice(bytes);
+        check_range(&(offset..end), Source::len(self))?;
+        buf.copy_from_slice(&self[to_usize(offset)..to_usize(end)]);
         Ok(())
     }
 }

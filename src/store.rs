@@ -24,6 +24,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use serde::Serialize;
+
 pub(crate) use local::LocalStore;
 pub use mapped::MappedFile;
 #[cfg(feature = "remote")]
@@ -37,8 +39,9 @@ use crate::{
 };
 
 /// Which symbolic links below SOURCE are shown as what they point to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum FollowLinks {
     /// None; links are shown as links
@@ -51,15 +54,6 @@ pub enum FollowLinks {
 }
 
 impl FollowLinks {
-    /// The name of the option's value.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::No => "no",
-            Self::Inside => "inside",
-            Self::Outside => "outside",
-        }
-    }
-
     /// Returns whether any link is followed.
     pub fn follows(self) -> bool {
         self != Self::No
@@ -286,15 +280,6 @@ pub(crate) fn errno(error: &io::Error) -> Option<i32> {
     error.raw_os_error().or(of_remote).or(by_kind)
 }
 
-/// Memory for what a store lists. Whoever has the budget counts it there.
-#[derive(Clone)]
-pub(crate) struct ListingRoom {
-    /// Most bytes of the names of one folder.
-    pub(crate) most: u64,
-    /// Takes bytes of the budget, which come back when the result is dropped. Never waits.
-    pub(crate) hold: Arc<dyn Fn(u64) -> Box<dyn Send + Sync> + Send + Sync>,
-}
-
 /// A read-only tree of files. Paths are relative to its top; the empty path is the top itself.
 pub(crate) trait Store: Send + Sync {
     /// Returns the attributes of a path; `None` if nothing is there.
@@ -306,30 +291,25 @@ pub(crate) trait Store: Send + Sync {
 
     /// Announces that a path is looked at next, and read if it is a file. A store that is reached by requests then takes
     /// one for both, and lists no folder for it.
-    fn expect(&self, path: &Path) {
-        let _ = path;
-    }
+    fn expect(&self, _path: &Path) {}
 
     /// Announces that these names in a folder are looked at next, and with `lists` all others as well. A store that is
     /// reached by requests then asks for them together.
     ///
     /// # Errors
     /// As [`Self::stat`]; what is not allowed is no error.
-    fn expect_in(&self, folder: &Path, names: &[&OsStr], lists: bool) -> io::Result<()> {
-        let _ = (folder, names, lists);
+    fn expect_in(&self, _folder: &Path, _names: &[&OsStr], _lists: bool) -> io::Result<()> {
         Ok(())
     }
 
     /// Returns the name by which a folder shows what is called `part` in it. Only a store whose names need not be those
     /// of files, such as keys, shows others than it has.
-    fn name_of(&self, folder: &Path, part: &OsStr) -> OsString {
-        let _ = folder;
+    fn name_of(&self, _folder: &Path, part: &OsStr) -> OsString {
         part.to_owned()
     }
 
     /// Returns what is called so in a folder that shows it by this name.
-    fn part_of(&self, folder: &Path, name: &OsStr) -> OsString {
-        let _ = folder;
+    fn part_of(&self, _folder: &Path, name: &OsStr) -> OsString {
         name.to_owned()
     }
 
@@ -382,8 +362,7 @@ pub(crate) trait Store: Send + Sync {
     fn wake(&self);
 
     /// Whether a file lies on another filesystem than the top, which can be unmounted by itself.
-    fn is_elsewhere(&self, file: FileId) -> bool {
-        let _ = file;
+    fn is_elsewhere(&self, _file: FileId) -> bool {
         false
     }
 
@@ -392,11 +371,6 @@ pub(crate) trait Store: Send + Sync {
     /// # Errors
     /// As [`Self::stat`].
     fn usage(&self) -> io::Result<Usage>;
-
-    /// Says how much memory listings may take. Called once, before anything is listed.
-    fn set_listing_room(&self, room: ListingRoom) {
-        drop(room);
-    }
 
     /// Returns whether looking into a file takes a request. Then its name says what it is until it is first looked
     /// into.
@@ -423,15 +397,12 @@ pub(crate) trait Store: Send + Sync {
     }
 
     /// Returns what was remembered of a file in this state, perhaps by another process.
-    fn recall(&self, version: &Version) -> Option<Vec<u8>> {
-        let _ = version;
+    fn recall(&self, _version: &Version) -> Option<Vec<u8>> {
         None
     }
 
     /// Remembers a word about a file in this state, if looking into it again would take a request.
-    fn remember(&self, version: &Version, word: &[u8]) {
-        let _ = (version, word);
-    }
+    fn remember(&self, _version: &Version, _word: &[u8]) {}
 
     /// Waits some seconds at most until what is kept of files is on disk. For a process that ends.
     fn finish(&self) {}
@@ -497,8 +468,8 @@ pub(crate) trait Folder {
 }
 
 /// An opened file.
-pub(crate) trait File: Source {
-    /// Returns the state that was opened. `Source` fails with `Changed` once the file is in another.
+pub(crate) trait File: Send + Sync {
+    /// Returns the state that was opened. The source fails with `Changed` once the file is in another.
     fn version(&self) -> Version;
 
     /// Returns the file's own name, after all links are resolved.
@@ -526,6 +497,9 @@ pub(crate) trait File: Source {
     /// If no descriptors are left, or the store has none to give.
     fn descriptor(&self) -> io::Result<Descriptor>;
 
-    /// Returns the same file as bytes by range.
+    /// Returns the file as bytes by range.
+    fn source(&self) -> &dyn Source;
+
+    /// Returns the file as bytes by range.
     fn into_source(self: Arc<Self>) -> Arc<dyn Source>;
 }

@@ -36,10 +36,9 @@ use parking_lot::RwLock;
 
 use crate::{
     cache::{BlockError, Buffer, Cache, DiskTierOptions, Reservation, Verify},
-    limits,
     source::{Source, Wait},
     store::{
-        FilePath, Kind, ListingRoom, LocalStore, Stat, Store,
+        FilePath, Kind, LocalStore, Stat, Store,
         unveiled::{self, Unveiled},
     },
     tree::{self, NodeId, Notice, names},
@@ -269,10 +268,8 @@ impl Vfs {
         };
         options.cache = Some(cache.clone());
         let opened = Self::open_store(source, &options, &cache, may_be_one).map_err(named)?;
-        let OpenedSource { mut store, top, alone } = opened;
-        if options.formats.iter().any(|format| !format.markers.is_empty()) {
-            store = Arc::new(Unveiled(store));
-        }
+        let OpenedSource { store, top, alone } = opened;
+        let store = Arc::new(Unveiled(store));
         let path = alone.as_ref().map(FilePath::to_path_buf).unwrap_or_default();
         let found = store.stat(&path, Wait::Always).map_err(named)?;
         let Some(mounted) = found else { return Err(Error::stale(shown)) };
@@ -364,12 +361,6 @@ impl Vfs {
         #[cfg(feature = "remote")]
         if let Some(found) = crate::store::remote::open(source, &options.remote, cache, is_container_name) {
             let (store, top, name) = found?;
-            // Before anything is asked of the server.
-            let counting = cache.clone();
-            store.set_listing_room(ListingRoom {
-                most: cache.usage().0.saturating_add(limits::BEYOND_BUDGET) / limits::LISTING_PART,
-                hold: Arc::new(move |bytes| Box::new(counting.hold(bytes))),
-            });
             let kind = |path: &Path| store.stat(path, Wait::Always).ok().flatten().map(|stat| stat.kind);
             let is_marked = |marker: &&str| {
                 let marker = Path::new(marker);

@@ -28,6 +28,9 @@ use rustix::{
 /// Whether `openat2` is known not to work here.
 static IS_MISSING: AtomicBool = AtomicBool::new(false);
 
+/// How paths are resolved.
+const RULES: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
 /// Bytes of a path that the kernel takes at once, without the zero at its end.
 const LONGEST_PATH: usize = 4095;
 
@@ -63,13 +66,12 @@ pub(crate) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<Owne
     if IS_MISSING.load(Relaxed) {
         return by_hand(folder, path, flags);
     }
-    let rules = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     if let Some((front, rest)) = split(path) {
         let folder = open(folder, front, OFlags::PATH | OFlags::DIRECTORY)?;
         return open(folder, rest, flags);
     }
     for _ in 0..TRIES {
-        match openat2(folder, path, flags, Mode::empty(), rules) {
+        match openat2(folder, path, flags, Mode::empty(), RULES) {
             Err(Errno::AGAIN) => {}
             Err(Errno::NOSYS | Errno::PERM) => {
                 IS_MISSING.store(true, Relaxed);
@@ -154,8 +156,7 @@ pub(super) fn open_cached(folder: impl AsFd, path: &Path, flags: OFlags, more: R
     if IS_MISSING.load(Relaxed) {
         return Err(Errno::NOSYS);
     }
-    let rules =
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED | more;
+    let rules = RULES | ResolveFlags::CACHED | more;
     openat2(folder, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), rules)
 }
 
@@ -170,7 +171,7 @@ pub(super) fn open_around(
     is_barred: impl Fn(BorrowedFd<'_>) -> Result<bool>,
 ) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let rules = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let rules = RULES | ResolveFlags::NO_XDEV;
     // What lies on the folder's own filesystem is reached in one call.
     if path != Path::new("")
         && !IS_MISSING.load(Relaxed)

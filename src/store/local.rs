@@ -57,8 +57,8 @@ pub(crate) struct LocalStore {
     /// Folders on long paths.
     fronts: Fronts,
     watcher: Watcher,
-    /// Device numbers of local filesystems, learned from opened files, and whether each is a tmpfs.
-    local: RwLock<BTreeMap<u64, bool>>,
+    /// Device numbers of local filesystems, learned from opened files, and their kinds.
+    local: RwLock<BTreeMap<u64, i64>>,
 }
 
 /// The top, open.
@@ -162,19 +162,7 @@ impl LocalStore {
         };
         let nearest = self.fronts.nearest(&root, path, open);
         match nearest.and_then(|(at, rest)| open(&at, rest)) {
-            Ok(opened) if is_careful && self.bars(&opened)? => {
-                let name = path.file_name().unwrap_or_default().to_owned();
-                Ok(Resolved { stat: barred(&opened)?, opened, name, is_barred: true })
-            }
-            Ok(opened) => {
-                let stat = stat_of(&opened, AtFlags::empty())?;
-                if stat.kind == Kind::Link
-                    && let Some(resolved) = self.follow(&root, path)
-                {
-                    return Ok(resolved);
-                }
-                Ok(Resolved { opened, stat, name: path.file_name().unwrap_or_default().to_owned(), is_barred: false })
-            }
+            Ok(opened) => self.resolved(&root, path, opened, is_careful, false),
             Err(Errno::LOOP) if self.links.follows() => self.below_links(&root, path).ok_or_else(|| Errno::LOOP.into()),
             Err(error) => Err(error.into()),
         }
@@ -186,16 +174,25 @@ impl LocalStore {
         let (at, way) = self.way_to(root, &folder)?;
         let name = path.file_name()?;
         let opened = beneath::open_around(at, &way.join(name), |at| self.bars(at)).ok()?;
-        if self.bars(&opened).ok()? {
-            return Some(Resolved { stat: barred(&opened).ok()?, opened, name: name.to_owned(), is_barred: true });
+        self.resolved(root, path, opened, true, true).ok()
+    }
+
+    /// Returns what was opened at a path, or where it leads if it is a link that is followed.
+    fn resolved(
+        &self,
+        root: &OwnedFd,
+        path: &Path,
+        opened: OwnedFd,
+        is_careful: bool,
+        via_link: bool,
+    ) -> io::Result<Resolved> {
+        let name = path.file_name().unwrap_or_default().to_owned();
+        if is_careful && self.bars(&opened)? {
+            return Ok(Resolved { stat: barred(&opened)?, opened, name, is_barred: true });
         }
-        let stat = Stat { via_link: true, ..stat_of(&opened, AtFlags::empty()).ok()? };
-        if stat.kind == Kind::Link
-            && let Some(resolved) = self.follow(root, path)
-        {
-            return Some(resolved);
-        }
-        Some(Resolved { opened, stat, name: name.to_owned(), is_barred: false })
+        let stat = Stat { via_link, ..stat_of(&opened, AtFlags::empty())? };
+        let target = if stat.kind == Kind::Link { self.follow(root, path) } else { None };
+        Ok(target.unwrap_or(Resolved { opened, stat, name, is_barred: false }))
     }
 
     /// Returns the target of a link, if it may be followed. A link to a folder that contains it is not followed,
@@ -268,13 +265,13 @@ impl LocalStore {
                 let (file, known) = (Descriptor::from(reopened?), self.local.read().get(&id.device()).copied());
                 // Of a local filesystem, what was looked at just now is enough: it is the same file.
                 match known {
-                    Some(in_memory) => MappedFile::of_known(file, name, stat.version, in_memory),
+                    Some(kind) => MappedFile::of_known(file, name, stat.version, kind),
                     None => MappedFile::new(file, name)?,
                 }
             }
         };
-        if file.is_local() && !self.local.read().contains_key(&id.device()) {
-            self.local.write().insert(id.device(), file.is_in_memory());
+        if let Some(kind) = file.local_kind().filter(|_| !self.local.read().contains_key(&id.device())) {
+            self.local.write().insert(id.device(), kind);
         }
         Ok((file, stat))
     }
@@ -297,10 +294,10 @@ impl LocalStore {
         let more = if self.is_careful() { ResolveFlags::NO_XDEV } else { ResolveFlags::empty() };
         let opened = beneath::open_cached(&*self.known_root(false)?, path, OFlags::PATH, more).ok()?;
         let stat = stat_of(&opened, AtFlags::STATX_DONT_SYNC).ok().filter(|stat| stat.kind == Kind::File)?;
-        let in_memory = *self.local.read().get(&stat.version.file().device())?;
+        let kind = *self.local.read().get(&stat.version.file().device())?;
         let file = Descriptor::from(open_again(&opened).ok()?);
         let name = path.file_name().unwrap_or_default().to_owned();
-        Some(MappedFile::of_known(file, name, stat.version, in_memory))
+        Some(MappedFile::of_known(file, name, stat.version, kind))
     }
 
     /// Returns the top, if it need not be checked again. With `local`, only if it is on a local filesystem.

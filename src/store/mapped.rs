@@ -30,7 +30,7 @@ use super::{File, Kind, Stat, Version, status::stat_of};
 use crate::{
     filesystem,
     pool::{Place, pool},
-    source::{Leased, Mapped, Source, SourceError, Wait, lease, zeros},
+    source::{Leased, Mapped, Source, SourceError, Wait, check_range, lease, zeros},
 };
 
 /// A local file, mapped when a zero-copy answer is first requested.
@@ -39,10 +39,8 @@ pub struct MappedFile {
     file: Descriptor,
     name: OsString,
     version: Version,
-    /// Whether it is on a tmpfs, where there is nothing to wait for.
-    in_memory: bool,
-    /// Whether it is on a FUSE filesystem.
-    in_user_space: bool,
+    /// The kind of its filesystem (`filesystem.rs`).
+    kind: i64,
     /// Whether its attributes can be read without asking a server, which may not answer.
     is_local: bool,
     map: OnceLock<Option<Arc<Mmap>>>,
@@ -91,44 +89,24 @@ impl MappedFile {
         if stat.kind != Kind::File {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        let filesystem = filesystem::number(&file);
-        let in_memory = filesystem == libc::TMPFS_MAGIC;
-        let in_user_space = filesystem == filesystem::FUSE;
-        let is_local = filesystem::is_local_number(filesystem);
-        Ok(Self {
-            file,
-            name,
-            version: stat.version,
-            in_memory,
-            in_user_space,
-            is_local,
-            map: OnceLock::new(),
-            state: OnceLock::new(),
-        })
+        let kind = filesystem::number(&file);
+        Ok(Self::of_known(file, name, stat.version, kind))
     }
 
-    /// Takes a regular file that was opened for reading just after it was looked at, on a local filesystem.
-    pub(super) fn of_known(file: Descriptor, name: OsString, version: Version, in_memory: bool) -> Self {
-        Self {
-            file,
-            name,
-            version,
-            in_memory,
-            in_user_space: false,
-            is_local: true,
-            map: OnceLock::new(),
-            state: OnceLock::new(),
-        }
+    /// Takes a regular file that was opened for reading just after it was looked at, on a filesystem of this kind.
+    pub(super) fn of_known(file: Descriptor, name: OsString, version: Version, kind: i64) -> Self {
+        let (map, state, is_local) = (OnceLock::new(), OnceLock::new(), filesystem::is_local_number(kind));
+        Self { file, name, version, kind, is_local, map, state }
     }
 
-    /// Returns whether it is on a local filesystem.
-    pub(super) fn is_local(&self) -> bool {
-        self.is_local
+    /// Returns the kind of its filesystem, if that is local.
+    pub(super) fn local_kind(&self) -> Option<i64> {
+        self.is_local.then_some(self.kind)
     }
 
-    /// Returns whether it is on a tmpfs.
-    pub(super) fn is_in_memory(&self) -> bool {
-        self.in_memory
+    /// Returns whether it is on a tmpfs, where there is nothing to wait for.
+    fn is_in_memory(&self) -> bool {
+        self.kind == libc::TMPFS_MAGIC
     }
 
     /// Opens a file by its path. Links are followed, so this is only for paths that a user has typed.
@@ -192,6 +170,10 @@ impl File for MappedFile {
         self.file.try_clone()
     }
 
+    fn source(&self) -> &dyn Source {
+        self
+    }
+
     fn into_source(self: Arc<Self>) -> Arc<dyn Source> {
         self
     }
@@ -204,9 +186,7 @@ impl Source for MappedFile {
 
     fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
         let end = offset.saturating_add(buf.len() as u64);
-        if end > self.len() {
-            return Err(SourceError::OutOfRange { start: offset, end, len: self.len() });
-        }
+        check_range(&(offset..end), self.len())?;
         if wait == Wait::Never {
             return self.read_cached(offset, buf);
         }
@@ -228,7 +208,7 @@ impl Source for MappedFile {
     /// Made from the version and the number that the filesystem gives itself. `None` on filesystems in user space, whose
     /// users choose the numbers and times.
     fn state_key(&self) -> Option<[u8; 32]> {
-        (!self.in_user_space).then(|| self.state().0)
+        (self.kind != filesystem::FUSE).then(|| self.state().0)
     }
 
     fn filesystem(&self) -> Option<u64> {
@@ -283,7 +263,7 @@ impl MappedFile {
         match rustix::io::preadv2(&self.file, &mut [io::IoSliceMut::new(&mut *buf)], offset, ReadWriteFlags::NOWAIT) {
             Ok(read) if read == buf.len() => self.check_unchanged(Wait::Never),
             // The filesystem does not support the flag.
-            Err(Errno::OPNOTSUPP) if self.in_memory => self.read_at(offset, buf, Wait::Always),
+            Err(Errno::OPNOTSUPP) if self.is_in_memory() => self.read_at(offset, buf, Wait::Always),
             // A read that waits reports what is wrong.
             _ => Err(SourceError::WouldBlock),
         }
@@ -296,7 +276,7 @@ impl MappedFile {
             let into = &mut [io::IoSliceMut::new(&mut byte)];
             match rustix::io::preadv2(&self.file, into, offset, ReadWriteFlags::NOWAIT) {
                 // The filesystem does not support the flag.
-                Err(Errno::OPNOTSUPP) => self.in_memory,
+                Err(Errno::OPNOTSUPP) => self.is_in_memory(),
                 read => read.is_ok(),
             }
         };

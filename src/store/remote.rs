@@ -79,7 +79,10 @@ pub(crate) const URLS: &str = "SHARDFS_URLS";
 
 /// Adds the secrets that this process was given for the URL's store.
 pub(crate) fn with_secrets(location: Location) -> Location {
-    hidden_secrets().fold(location, |location, other| location.with_secrets_of(&other))
+    let urls = std::env::var_os(URLS).unwrap_or_default();
+    let urls = urls.as_encoded_bytes().split(|&byte| byte == b'\n').map(|url| Path::new(OsStr::from_bytes(url)));
+    let others = urls.filter_map(|url| Location::parse(url)?.ok());
+    others.fold(location, |location, other| location.with_secrets_of(&other))
 }
 
 /// Returns a path or URL as it may be shown. Of a URL that can't be parsed and may hold a secret, only the scheme is
@@ -98,13 +101,6 @@ pub(crate) fn shown(source: &Path) -> PathBuf {
     }
 }
 
-fn hidden_secrets() -> impl Iterator<Item = Location> {
-    let urls = std::env::var_os(URLS).unwrap_or_default();
-    let urls: Vec<PathBuf> =
-        urls.as_encoded_bytes().split(|&byte| byte == b'\n').map(|url| OsStr::from_bytes(url).into()).collect();
-    urls.into_iter().filter_map(|url| Location::parse(&url)?.ok())
-}
-
 /// A store, the URL as it may be shown, and the name of the object that it is.
 pub(crate) type Opened = (Arc<dyn Store>, PathBuf, Option<OsString>);
 
@@ -120,9 +116,9 @@ pub(crate) fn open(
         Ok(location) => with_secrets(location),
         Err(why) => return Some(Err(io::Error::new(io::ErrorKind::InvalidInput, why))),
     };
-    let opened = RemoteStore::open(&location, options, cache, is_container_name).map(|found| {
-        let store: Arc<dyn Store> = Arc::new(found.store);
-        (store, location.shown().into(), found.object)
+    let opened = RemoteStore::open(&location, options, cache, is_container_name).map(|(store, object)| {
+        let store: Arc<dyn Store> = Arc::new(store);
+        (store, location.shown().into(), object)
     });
     Some(opened)
 }

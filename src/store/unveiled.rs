@@ -7,14 +7,14 @@ use std::{
     borrow::Cow,
     ffi::{OsStr, OsString},
     io,
+    ops::Deref,
     os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
-use super::{Changes, File, FileId, FilePath, Folder, ListingRoom, Stat, Store, Usage, Version, Watch};
-use crate::{disk::Disk, source::Wait};
+use super::{File, FilePath, Folder, Stat, Store, Watch};
+use crate::source::Wait;
 
 /// The name in the root of a container that is a folder.
 pub(crate) const NAME: &str = ".source";
@@ -65,111 +65,59 @@ pub(crate) fn shown(path: PathBuf) -> PathBuf {
     }
 }
 
-/// A store, with `.source`.
+/// A store, with `.source`. What takes no path is the store's own.
 pub(crate) struct Unveiled(pub(crate) Arc<dyn Store>);
 
-impl Store for Unveiled {
-    fn stat(&self, path: &Path, wait: Wait) -> io::Result<Option<Stat>> {
+impl Deref for Unveiled {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl Unveiled {
+    pub(crate) fn stat(&self, path: &Path, wait: Wait) -> io::Result<Option<Stat>> {
         self.0.stat(&stored(path), wait)
     }
 
-    fn expect(&self, path: &Path) {
+    pub(crate) fn expect(&self, path: &Path) {
         self.0.expect(&stored(path));
     }
 
-    fn expect_in(&self, folder: &Path, names: &[&OsStr], lists: bool) -> io::Result<()> {
+    pub(crate) fn expect_in(&self, folder: &Path, names: &[&OsStr], lists: bool) -> io::Result<()> {
         self.0.expect_in(&stored(folder), names, lists)
     }
 
-    fn name_of(&self, folder: &Path, part: &OsStr) -> OsString {
+    pub(crate) fn name_of(&self, folder: &Path, part: &OsStr) -> OsString {
         self.0.name_of(&stored(folder), part)
     }
 
-    fn part_of(&self, folder: &Path, name: &OsStr) -> OsString {
+    pub(crate) fn part_of(&self, folder: &Path, name: &OsStr) -> OsString {
         self.0.part_of(&stored(folder), name)
     }
 
-    fn folder<'a>(&'a self, path: &Path) -> io::Result<Box<dyn Folder + 'a>> {
+    pub(crate) fn folder(&self, path: &Path) -> io::Result<Box<dyn Folder + '_>> {
         self.0.folder(&stored(path))
     }
 
-    fn open(&self, path: &Path, wait: Wait) -> io::Result<Arc<dyn File>> {
+    pub(crate) fn open(&self, path: &Path, wait: Wait) -> io::Result<Arc<dyn File>> {
         self.0.open(&stored(path), wait)
     }
 
-    fn open_with_stat(&self, path: &Path) -> io::Result<(Arc<dyn File>, Stat)> {
+    pub(crate) fn open_with_stat(&self, path: &Path) -> io::Result<(Arc<dyn File>, Stat)> {
         self.0.open_with_stat(&stored(path))
     }
 
-    fn read_link(&self, path: &Path) -> io::Result<OsString> {
+    pub(crate) fn read_link(&self, path: &Path) -> io::Result<OsString> {
         self.0.read_link(&stored(path))
     }
 
-    fn without_links(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+    pub(crate) fn without_links(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         self.0.without_links(&stored(path))
     }
 
-    fn watch(&self, folder: &Path, wait: Wait) -> Watch {
+    pub(crate) fn watch(&self, folder: &Path, wait: Wait) -> Watch {
         self.0.watch(&stored(folder), wait)
-    }
-
-    fn watched(&self) -> usize {
-        self.0.watched()
-    }
-
-    fn wait_for_changes(&self, timeout: Duration) -> Changes {
-        self.0.wait_for_changes(timeout)
-    }
-
-    fn wake(&self) {
-        self.0.wake();
-    }
-
-    fn is_elsewhere(&self, file: FileId) -> bool {
-        self.0.is_elsewhere(file)
-    }
-
-    fn usage(&self) -> io::Result<Usage> {
-        self.0.usage()
-    }
-
-    fn set_listing_room(&self, room: ListingRoom) {
-        self.0.set_listing_room(room);
-    }
-
-    fn detects_by_name(&self) -> bool {
-        self.0.detects_by_name()
-    }
-
-    fn is_far(&self) -> bool {
-        self.0.is_far()
-    }
-
-    fn looked_into_at_once(&self) -> usize {
-        self.0.looked_into_at_once()
-    }
-
-    fn refresh(&self) {
-        self.0.refresh();
-    }
-
-    fn disk(&self) -> Option<&Arc<Disk>> {
-        self.0.disk()
-    }
-
-    fn recall(&self, version: &Version) -> Option<Vec<u8>> {
-        self.0.recall(version)
-    }
-
-    fn remember(&self, version: &Version, word: &[u8]) {
-        self.0.remember(version, word);
-    }
-
-    fn finish(&self) {
-        self.0.finish();
-    }
-
-    fn traffic(&self) -> Option<serde_json::Value> {
-        self.0.traffic()
     }
 }

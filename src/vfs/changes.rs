@@ -20,7 +20,7 @@ use crate::{
     cache::{Cache, Key},
     limits,
     source::Wait,
-    store::{Changes, DirEvent, Kind, Store},
+    store::{Changes, DirEvent, Kind, unveiled::Unveiled},
     tree,
 };
 
@@ -28,13 +28,13 @@ use crate::{
 /// that find damage after bytes were served. Each entry wakes the thread that notifies the kernel.
 pub(super) struct Invalidations {
     queue: Mutex<Vec<Stale>>,
-    store: Arc<dyn Store>,
+    store: Arc<Unveiled>,
     /// Knows the containers that have changed and of which the kernel was notified.
     cache: Arc<Cache>,
 }
 
 impl Invalidations {
-    pub(super) fn new(store: Arc<dyn Store>, cache: Arc<Cache>) -> Self {
+    pub(super) fn new(store: Arc<Unveiled>, cache: Arc<Cache>) -> Self {
         Self { queue: Mutex::default(), store, cache }
     }
 

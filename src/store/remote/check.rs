@@ -1,18 +1,16 @@
 //! Checks whether a URL can be listed and read, for `shardfs doctor`.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 
 use super::{
     IsContainerName, Location, Options, RemoteStore,
-    backends::backend::State,
-    http::{client::wait, fetch},
+    backends::backend::{Node, State},
+    http::client::wait,
     object::{Fetch, FetchError},
     unusable,
 };
 use crate::{
-    cache::{Cache, Verify},
+    cache::{Cache, Verify, default_budget},
     disk,
 };
 
@@ -31,19 +29,18 @@ fn disk_cache(options: &Options) -> Result<String, String> {
 
 /// Lists what a URL names, and reads a byte of the first object.
 pub(crate) fn check(location: &Location, options: &Options, is_container_name: IsContainerName) -> Vec<Step> {
-    // Nothing is kept: one byte is read.
-    let cache = Cache::new(0, Verify::Lazy);
+    let cache = Cache::new(default_budget(), Verify::Lazy);
     // A folder that cannot be used is a step of its own.
     let server = Options { requires_disk_cache: false, ..options.clone() };
     let store = match RemoteStore::new(location, &server, &cache, is_container_name) {
         Ok(store) => store,
         Err(error) => return vec![("server", Err(error.to_string()))],
     };
-    let mut steps = vec![("server", Ok(store.backend.store().to_string())), ("disk cache", disk_cache(options))];
+    let mut steps = vec![("server", Ok(store.client.backend.store().to_string())), ("disk cache", disk_cache(options))];
     let page = wait(async {
         store.learn().await?;
         let folder = location.split().map_or(&*location.key, |(folder, _)| folder);
-        store.page(folder, None, 10, None).await
+        store.page(folder, 10, None).await
     });
     let wrong = |error: FetchError| match error {
         FetchError::Gone => "there is no such bucket or folder".to_owned(),
@@ -51,9 +48,11 @@ pub(crate) fn check(location: &Location, options: &Options, is_container_name: I
     };
     let first = match page {
         Ok(page) => {
-            let found = format!("{} objects and {} folders on the first page", page.objects.len(), page.folders.len());
+            let (folders, objects): (Vec<_>, Vec<_>) =
+                page.found.into_iter().partition(|found| found.node == Node::Folder);
+            let found = format!("{} objects and {} folders on the first page", objects.len(), folders.len());
             steps.push(("list", Ok(found)));
-            page.objects.into_iter().map(|object| object.key).find(|key| !key.ends_with(b"/"))
+            objects.into_iter().map(|object| object.key).find(|key| !key.ends_with(b"/"))
         }
         Err(error) => {
             steps.push(("list", Err(wrong(error))));
@@ -69,9 +68,7 @@ pub(crate) fn check(location: &Location, options: &Options, is_container_name: I
     let read = wait(async {
         let state: State = store.head(&key).await?;
         let end = state.size.unwrap_or(0).min(1);
-        let id = store.id(&key, &state);
-        let (backend, client) = (store.backend.clone(), store.client.clone());
-        let object = fetch::Object { backend, client, key: Arc::from(&*key), state, id };
+        let object = store.fetch(&key, &state);
         let mut sink = |_: Bytes| {};
         object.fetch(0..end, &mut sink).await?;
         Ok(format!("{} of {} bytes", object.id.key, object.id.size))

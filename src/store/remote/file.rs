@@ -19,7 +19,6 @@ mod tests;
 
 use std::{
     collections::HashMap,
-    fmt,
     ops::Range,
     sync::{
         Arc, Weak,
@@ -28,6 +27,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 
@@ -41,7 +41,7 @@ use super::object::{Fetch, FetchError, ObjectId};
 use crate::{
     cache::{Cache, Key, Reservation, Tag},
     disk::Disk,
-    source::{SharedBytes, Source, SourceError, Wait},
+    source::{SharedBytes, Source, SourceError, Wait, check_range},
 };
 
 /// Smallest request in bytes. Requests start at multiples of it.
@@ -70,20 +70,18 @@ const LEAN: i32 = 16;
 /// Most units of an object whose presence on disk is remembered.
 const REMEMBERED_UNITS: usize = 1 << 16;
 
-/// What happened since the start, for `stats.json`.
-#[derive(Debug, Default)]
+/// What happened since the start, as in `stats.json`.
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Counters {
     /// Bytes of reads that were answered from memory, from disk, and after waiting for a server.
-    pub(crate) memory_bytes: AtomicU64,
-    pub(crate) disk_bytes: AtomicU64,
-    pub(crate) waited_bytes: AtomicU64,
-    /// Requested ranges, and their bytes.
-    pub(crate) requests: AtomicU64,
+    pub(crate) bytes_from_memory: AtomicU64,
+    pub(crate) bytes_from_disk: AtomicU64,
+    pub(crate) bytes_waited_for: AtomicU64,
+    /// Bytes requested ahead of readers.
+    pub(crate) bytes_ahead: AtomicU64,
+    /// Bytes that came of all requests.
+    #[serde(skip)]
     pub(crate) fetched_bytes: AtomicU64,
-    /// Of these, the bytes requested ahead of readers.
-    pub(crate) ahead_bytes: AtomicU64,
-    /// Requests that failed after all attempts.
-    pub(crate) failed: AtomicU64,
 }
 
 /// Numbers of stores and of files, so that no two have the same keys in a cache.
@@ -100,17 +98,11 @@ pub(crate) struct Blocks {
     /// The store's number in the keys of the cache.
     number: u64,
     ahead: Ahead,
-    disk: Option<Arc<Disk>>,
+    pub(super) disk: Option<Arc<Disk>>,
     /// Above 0 if recent small objects were read beyond their fronts ([`BEYOND`]).
     small: AtomicI32,
     /// What happened so far.
     pub(crate) counters: Counters,
-}
-
-impl fmt::Debug for Blocks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blocks").field("disk", &self.disk).finish_non_exhaustive()
-    }
 }
 
 impl Blocks {
@@ -131,11 +123,6 @@ impl Blocks {
             small: AtomicI32::new(0),
             counters: Counters::default(),
         })
-    }
-
-    /// Returns the disk cache.
-    pub(crate) fn disk(&self) -> Option<&Arc<Disk>> {
-        self.disk.as_ref()
     }
 
     /// Returns the bytes that may be in memory, and those that are.
@@ -195,13 +182,7 @@ pub(crate) struct RemoteFile {
 impl Drop for RemoteFile {
     fn drop(&mut self) {
         let Some(cache) = self.cache.upgrade() else { return };
-        self.state.get_mut().runs.values().for_each(|run| run.forget(&cache));
-    }
-}
-
-impl fmt::Debug for RemoteFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteFile").field("id", self.fetch.id()).finish_non_exhaustive()
+        self.state.get_mut().runs.values().for_each(|run| cache.forget_fetched(&run.bytes));
     }
 }
 
@@ -212,7 +193,7 @@ struct State {
     /// Number of entries at which the entries of evicted runs are removed.
     sweep_at: usize,
     /// Whether a unit is on disk, by its range; only for units that were looked for.
-    kept: HashMap<(u64, u64), bool>,
+    kept: HashMap<Unit, bool>,
     streams: Streams,
     /// Whether the front was requested, and whether anything beyond it was read.
     has_front: bool,
@@ -223,7 +204,7 @@ impl State {
     /// Returns the run that holds the byte at `offset`; `None` also if its request failed.
     fn run(&self, offset: u64) -> Option<Run> {
         let run = self.runs.get(&(offset / GRANULE))?.upgrade()?;
-        (!run.has_failed()).then_some(run)
+        (!run.bytes.has_failed()).then_some(run)
     }
 
     /// Returns the runs that cover a range; `None` if one is missing.
@@ -239,7 +220,7 @@ impl State {
 
     fn add(&mut self, run: &Run) {
         if self.runs.len() >= self.sweep_at.max(64) {
-            self.runs.retain(|_, run| !run.is_gone());
+            self.runs.retain(|_, run| !run.bytes.is_gone());
             self.sweep_at = 2 * self.runs.len();
         }
         for granule in run.range.start / GRANULE..run.range.end.div_ceil(GRANULE) {
@@ -251,11 +232,7 @@ impl State {
         if self.kept.len() >= REMEMBERED_UNITS {
             self.kept.clear();
         }
-        self.kept.insert((unit.start, unit.end), is_there);
-    }
-
-    fn is_kept(&self, unit: &Unit) -> Option<bool> {
-        self.kept.get(&(unit.start, unit.end)).copied()
+        self.kept.insert(unit.clone(), is_there);
     }
 }
 
@@ -277,17 +254,18 @@ impl RemoteFile {
             return;
         }
         let Ok(run) = self.new_run(&blocks, 0..length, blocks.cache.take(length)) else { return };
-        run.push(bytes);
+        run.bytes.add(bytes);
         state.add(&run);
         drop(state);
-        run.keep(&blocks.cache);
+        blocks.cache.keep_fetched(&run.bytes);
         self.finished(&blocks, &[run]);
     }
 
     /// Returns memory for bytes that will come.
     fn new_run(&self, blocks: &Blocks, range: Range<u64>, room: Reservation) -> Result<Run, FetchError> {
         let key = Key::new(blocks.number, Tag::Fetched, self.number, range.start);
-        Run::new(&blocks.cache, key, range, room)
+        let bytes = blocks.cache.expect_fetched(key, room).map_err(|error| FetchError::Failed(error.to_string()))?;
+        Ok(Run { range, bytes, ahead: None })
     }
 
     /// Returns the range to request for `part`, including what is fetched ahead.
@@ -315,7 +293,7 @@ impl RemoteFile {
     /// Requests what is expected after a read of bytes that are in memory.
     fn go_ahead(&self, blocks: &Arc<Blocks>, range: &Range<u64>) {
         let mut state = self.state.lock();
-        let ahead = state.streams.read(range, self.id().size, MOST_AHEAD);
+        let ahead = state.streams.read(range, self.id().size);
         let wanted = self.wanted(blocks, &mut state, range, ahead);
         drop(state);
         if wanted.end > range.end.next_multiple_of(FRONT) {
@@ -338,7 +316,7 @@ impl RemoteFile {
         }
         drop(state);
         if there.is_none() && self.read_from_disk(blocks, &part, out) {
-            blocks.counters.disk_bytes.fetch_add(out.len() as u64, Relaxed);
+            blocks.counters.bytes_from_disk.fetch_add(out.len() as u64, Relaxed);
             // The next bytes are probably on disk too. If not, they are requested when one of them is read.
             self.look_ahead(blocks, &(part.end..wanted.end.max(part.end)));
             return Ok(());
@@ -381,7 +359,7 @@ impl RemoteFile {
     fn read_unit(&self, blocks: &Arc<Blocks>, at: u64, part: &Range<u64>, out: &mut [u8]) -> Option<u64> {
         let id = self.id();
         for unit in kept::units(at, id.size) {
-            if self.state.lock().is_kept(&unit) == Some(false) {
+            if self.state.lock().kept.get(&unit) == Some(&false) {
                 continue;
             }
             let end = part.end.min(unit.end);
@@ -399,9 +377,9 @@ impl RemoteFile {
                     let from = (at - around.start) as usize;
                     out.copy_from_slice(&bytes[from..from + out.len()]);
                     if let Ok(run) = self.new_run(blocks, around.clone(), blocks.cache.take(bytes.len() as u64)) {
-                        run.push(&bytes);
+                        run.bytes.add(&bytes);
                         self.state.lock().add(&run);
-                        run.keep(&blocks.cache);
+                        blocks.cache.keep_fetched(&run.bytes);
                     }
                     true
                 }
@@ -429,7 +407,7 @@ impl RemoteFile {
         let blocks_of = starts.map(|start| kept::block(start, id.size));
         let mut found: Vec<Unit> = blocks_of.chain(front).chain(granules).collect();
         found.retain(|unit| {
-            let known = self.state.lock().is_kept(unit);
+            let known = self.state.lock().kept.get(unit).copied();
             known.unwrap_or_else(|| {
                 let is_there = blocks.read_ahead(id, unit);
                 self.state.lock().note_kept(unit, is_there);
@@ -478,7 +456,8 @@ impl RemoteFile {
             }
             // Expected bytes share the run of demanded bytes if there is memory for both.
             let mut room = None;
-            if is_demanded(&(at..end)) && demanded.end.next_multiple_of(GRANULE) < end && !self.is_cheap(at..end) {
+            // A short run is cheap.
+            if is_demanded(&(at..end)) && demanded.end.next_multiple_of(GRANULE) < end && end - at > FRONT {
                 room = blocks.try_take(end - at);
                 if room.is_none() {
                     end = demanded.end.next_multiple_of(GRANULE);
@@ -507,7 +486,7 @@ impl RemoteFile {
                 demanded_runs.push(run.clone());
             } else {
                 run.ahead = Some(blocks.ahead.add(run.len()));
-                blocks.counters.ahead_bytes.fetch_add(run.len(), Relaxed);
+                blocks.counters.bytes_ahead.fetch_add(run.len(), Relaxed);
             }
             state.add(&run);
             let follows = new.last().is_some_and(|last: &Run| last.range.end == run.range.start);
@@ -524,17 +503,11 @@ impl RemoteFile {
         failed.map_or(Ok(demanded_runs), Err)
     }
 
-    /// Returns whether a run is so short that demanded and expected bytes share it.
-    fn is_cheap(&self, range: Range<u64>) -> bool {
-        range.end - range.start <= FRONT
-    }
-
     /// Requests consecutive runs in one request.
     fn ask(&self, blocks: &Arc<Blocks>, runs: Vec<Run>) {
         let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return };
         let range = first.range.start..last.range.end;
-        blocks.counters.requests.fetch_add(1, Relaxed);
-        runs.iter().for_each(|run| run.keep(&blocks.cache));
+        runs.iter().for_each(|run| blocks.cache.keep_fetched(&run.bytes));
         let (fetch, blocks, file) = (self.fetch.clone(), blocks.clone(), self.own.clone());
         let runtime = blocks.runtime.clone();
         runtime.spawn(async move {
@@ -553,7 +526,6 @@ impl RemoteFile {
             };
             let file = file.upgrade();
             if let Some(error) = error {
-                blocks.counters.failed.fetch_add(1, Relaxed);
                 if matches!(error, FetchError::Changed | FetchError::Gone)
                     && let Some(file) = &file
                 {
@@ -561,7 +533,7 @@ impl RemoteFile {
                 }
                 filling.fail(&error);
             }
-            let runs: Vec<Run> = filling.runs.iter().filter(|run| run.whole().is_some()).cloned().collect();
+            let runs: Vec<Run> = filling.runs.iter().filter(|run| run.bytes.whole().is_some()).cloned().collect();
             match file {
                 Some(file) => file.finished(&blocks, &runs),
                 None => runs.iter().for_each(|run| drop(blocks.store(fetch.id(), run))),
@@ -581,13 +553,13 @@ impl RemoteFile {
             let block = kept::block(run.range.start, id.size);
             let parts = match run.range == block {
                 true => None,
-                false if self.state.lock().is_kept(&block) == Some(true) => continue,
+                false if self.state.lock().kept.get(&block) == Some(&true) => continue,
                 false => self.state.lock().all_runs(&block),
             };
             let whole = parts.filter(|parts| {
                 let fit = parts.first().is_some_and(|first| first.range.start == block.start)
                     && parts.last().is_some_and(|last| last.range.end == block.end);
-                fit && parts.iter().all(|part| part.whole().is_some())
+                fit && parts.iter().all(|part| part.bytes.whole().is_some())
             });
             match whole {
                 Some(parts) => {
@@ -617,7 +589,7 @@ fn are_in(units: &[Unit], range: &Range<u64>) -> bool {
 fn copy(blocks: &Blocks, runs: &[Run], part: &Range<u64>, out: &mut [u8]) -> Result<(), FetchError> {
     let has_waited = runs.iter().any(|run| !run.is_ready(part.end.min(run.range.end)));
     let counters = &blocks.counters;
-    let counter = if has_waited { &counters.waited_bytes } else { &counters.memory_bytes };
+    let counter = if has_waited { &counters.bytes_waited_for } else { &counters.bytes_from_memory };
     counter.fetch_add(out.len() as u64, Relaxed);
     let mut at = part.start;
     for run in runs {
@@ -644,9 +616,9 @@ struct Filling {
 impl Filling {
     fn push(&mut self, mut bytes: &[u8]) {
         while let Some(run) = self.runs.get(self.at).filter(|_| !bytes.is_empty()) {
-            let taken = run.push(bytes);
+            let taken = run.bytes.add(bytes);
             bytes = &bytes[taken..];
-            if run.whole().is_some() {
+            if run.bytes.whole().is_some() {
                 self.at += 1;
                 self.cache.note_complete();
             } else if taken == 0 {
@@ -660,7 +632,10 @@ impl Filling {
     }
 
     fn fail(&self, error: &FetchError) {
-        self.runs.iter().filter(|run| run.whole().is_none()).for_each(|run| run.fail(&self.cache, error));
+        self.runs
+            .iter()
+            .filter(|run| run.bytes.whole().is_none())
+            .for_each(|run| self.cache.fail_fetched(&run.bytes, error.clone().into()));
     }
 }
 
@@ -680,9 +655,7 @@ impl Source for RemoteFile {
     fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
         let size = self.id().size;
         let end = offset.saturating_add(buf.len() as u64);
-        if end > size {
-            return Err(SourceError::OutOfRange { start: offset, end, len: size });
-        }
+        check_range(&(offset..end), size)?;
         self.check_unchanged(wait)?;
         let blocks = self.blocks.upgrade().ok_or(SourceError::Changed)?;
         if wait == Wait::Never {
@@ -693,7 +666,7 @@ impl Source for RemoteFile {
             self.go_ahead(&blocks, &(offset..end));
             return Ok(copy(&blocks, &runs, &(offset..end), buf)?);
         }
-        let ahead = self.state.lock().streams.read(&(offset..end), size, MOST_AHEAD);
+        let ahead = self.state.lock().streams.read(&(offset..end), size);
         let mut at = offset;
         while at < end {
             let stop = end.min(kept::block(at, size).end);
@@ -714,10 +687,10 @@ impl Source for RemoteFile {
         self.check_unchanged(Wait::Never).ok()?;
         let blocks = self.blocks.upgrade()?;
         let run = self.state.lock().run(range.start)?;
-        let whole = run.whole().filter(|_| range.end <= run.range.end && !range.is_empty())?;
+        let whole = run.bytes.whole().filter(|_| range.end <= run.range.end && !range.is_empty())?;
         run.note_read(&blocks, range.end - range.start);
         self.go_ahead(&blocks, range);
-        blocks.counters.memory_bytes.fetch_add(range.end - range.start, Relaxed);
+        blocks.counters.bytes_from_memory.fetch_add(range.end - range.start, Relaxed);
         let part = (range.start - run.range.start) as usize..(range.end - run.range.start) as usize;
         Some((whole, part))
     }
@@ -743,7 +716,7 @@ impl Source for RemoteFile {
             let end = match length >= BLOCK {
                 true => state.streams.expect(&range, most),
                 // A small array is one read in however many pieces it comes, so nothing behind it is fetched.
-                false if ranges.len() == 1 => state.streams.read(&range, size, MOST_AHEAD),
+                false if ranges.len() == 1 => state.streams.read(&range, size),
                 false => range.start + most,
             };
             left -= most;

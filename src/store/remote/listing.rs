@@ -13,7 +13,7 @@ use std::{
     num::NonZeroUsize,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -21,15 +21,11 @@ use lru::LruCache;
 use parking_lot::{Condvar, Mutex};
 
 use super::{
-    backends::backend::{Collect, Found, Object, State},
+    backends::backend::{Collect, Found, Node, State},
     http::client::after,
     object::FetchError,
 };
-use crate::{
-    limits,
-    single_flight::SingleFlight,
-    store::{ListingRoom, Names},
-};
+use crate::{cache::Cache, limits, single_flight::SingleFlight, store::Names};
 use taken::Taken;
 
 /// Names looked up one by one before all of their folder is listed.
@@ -39,73 +35,82 @@ const FEW: usize = 1 << 16;
 /// Answers to single look-ups that are remembered of one folder.
 const REMEMBERED: usize = 4096;
 
-/// What a name stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Node {
-    Folder,
-    Object(State),
-}
-
 /// A name in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) name: Box<str>,
+pub(crate) struct Entry {
+    pub(crate) name: Box<str>,
     /// The part of the key, if it is not the name.
     part: Option<Box<[u8]>>,
-    pub(super) node: Node,
+    pub(crate) node: Node,
 }
 
 impl Entry {
-    pub(super) fn new(part: &[u8], node: Node, is_top: bool) -> Self {
+    pub(crate) fn new(part: &[u8], node: Node, is_top: bool) -> Self {
         let name = names::name_of(part, is_top, 1);
         let part = (name.as_bytes() != part).then(|| part.into());
         Self { name: name.into(), part, node }
     }
 
     /// Returns the same name with a node of which more is known.
-    pub(super) fn with(&self, node: Node) -> Self {
+    pub(crate) fn with(&self, node: Node) -> Self {
         Self { node, ..self.clone() }
     }
 
     /// Returns whether it is an object whose size the listing does not give.
-    pub(super) fn is_unsized(&self) -> bool {
+    pub(crate) fn is_unsized(&self) -> bool {
         matches!(&self.node, Node::Object(State { size: None, .. }))
     }
 
     /// Returns the part of the key.
-    pub(super) fn part(&self) -> &[u8] {
+    pub(crate) fn part(&self) -> &[u8] {
         self.part.as_deref().unwrap_or(self.name.as_bytes())
     }
 }
 
 /// All that a folder holds, by name. Names, parts of keys and entity tags stand in one piece of memory: a folder may
 /// have millions of names.
-#[derive(Debug, Default)]
-pub(super) struct Listing {
+pub(crate) struct Listing {
     text: Vec<u8>,
     rows: Vec<Row>,
     /// Names that were left after the last check for duplicates.
     compacted: usize,
     /// Differs for each listing.
-    pub(super) number: u64,
+    pub(crate) number: u64,
+    /// What the keys of the folder begin with, and whether it is the top of the store.
+    prefix: Box<[u8]>,
+    is_top: bool,
     /// Counts all of this.
     memory: Taken,
 }
 
-/// A listing that takes the names of the folder with a prefix.
-pub(super) struct Listed<'a> {
-    pub(super) prefix: &'a [u8],
-    pub(super) is_top: bool,
-    pub(super) listing: Listing,
-}
-
-impl Collect for Listed<'_> {
+impl Collect for Listing {
+    /// # Errors
+    /// More names than are taken, or no memory for them.
     fn take(&mut self, found: Found) -> Result<(), String> {
-        self.listing.add(self.prefix, self.is_top, found)
+        let part = found.key.strip_prefix(&*self.prefix);
+        let part = part.and_then(|part| match &found.node {
+            Node::Folder => part.strip_suffix(b"/"),
+            // The folder's own marker, as some tools make it, says only that the folder is there.
+            Node::Object(state) if part.is_empty() && (self.prefix.is_empty() || state.size.unwrap_or(0) == 0) => None,
+            Node::Object(_) => Some(part),
+        });
+        let Some(part) = part.filter(|part| !part.contains(&b'/')) else { return Ok(()) };
+        let entry = Entry::new(part, found.node, self.is_top);
+        if self.rows.len() >= limits::LISTED {
+            return Err(format!("a folder of more than {} names", limits::LISTED));
+        }
+        if self.rows.len() >= self.compacted.saturating_mul(2).max(FEW) {
+            self.compact()?;
+        }
+        let row = self.row(&entry).map_err(|error| error.to_string())?;
+        self.grow(0, 1).map_err(|error| error.to_string())?;
+        self.rows.try_reserve(1).map_err(|_| no_memory().to_string())?;
+        self.rows.push(row);
+        Ok(())
     }
 
     fn reset(&mut self) {
-        self.listing = Listing { memory: self.listing.memory.fresh(), ..Listing::default() };
+        *self = Self::within(&self.prefix, self.is_top, self.memory.fresh());
     }
 }
 
@@ -173,39 +178,10 @@ impl Row {
 }
 
 impl Listing {
-    /// Returns a listing that is counted.
-    pub(super) fn within(memory: Taken) -> Self {
-        Self { memory, ..Self::default() }
-    }
-
-    /// Adds a name of the folder with this prefix.
-    ///
-    /// # Errors
-    /// More names than are taken, or no memory for them.
-    fn add(&mut self, prefix: &[u8], is_top: bool, found: Found) -> Result<(), String> {
-        let entry = match found {
-            Found::Object(Object { key, state }) => {
-                let Some(part) = key.strip_prefix(prefix) else { return Ok(()) };
-                // The folder's own marker, as some tools make it, says only that the folder is there.
-                let is_marker = part.is_empty() && (prefix.is_empty() || state.size.unwrap_or(0) == 0);
-                if is_marker || part.contains(&b'/') {
-                    return Ok(());
-                }
-                Entry::new(part, Node::Object(state), is_top)
-            }
-            Found::Folder(folder) => {
-                let part = folder.strip_prefix(prefix).and_then(|part| part.strip_suffix(b"/"));
-                let Some(part) = part.filter(|part| !part.contains(&b'/')) else { return Ok(()) };
-                Entry::new(part, Node::Folder, is_top)
-            }
-        };
-        if self.rows.len() >= limits::LISTED {
-            return Err(format!("a folder of more than {} names", limits::LISTED));
-        }
-        if self.rows.len() >= self.compacted.saturating_mul(2).max(FEW) {
-            self.compact()?;
-        }
-        self.push(&entry).map_err(|error| error.to_string())
+    /// Returns an empty listing of the folder with a prefix, which takes names as a [`Collect`].
+    fn within(prefix: &[u8], is_top: bool, memory: Taken) -> Self {
+        let (text, rows) = Default::default();
+        Self { text, rows, compacted: 0, number: 0, prefix: prefix.into(), is_top, memory }
     }
 
     /// Removes duplicate names.
@@ -228,14 +204,6 @@ impl Listing {
         self.rows.sort_by(|a, b| (a.name(text), a.is_folder).cmp(&(b.name(text), b.is_folder)));
         self.rows
             .dedup_by(|b, a| (a.name(text), a.is_folder, a.part(text)) == (b.name(text), b.is_folder, b.part(text)));
-    }
-
-    fn push(&mut self, entry: &Entry) -> Result<(), FetchError> {
-        let row = self.row(entry)?;
-        self.grow(0, 1)?;
-        self.rows.try_reserve(1).map_err(|_| no_memory())?;
-        self.rows.push(row);
-        Ok(())
     }
 
     /// Counts memory before it is taken. What grows has room for up to twice of what it holds.
@@ -271,8 +239,8 @@ impl Listing {
     /// begin with it has another one.
     ///
     /// # Errors
-    /// As [`Self::add`].
-    pub(super) fn finish(&mut self) -> Result<(), FetchError> {
+    /// As [`Collect::take`].
+    pub(crate) fn finish(&mut self) -> Result<(), FetchError> {
         // A server may list a name twice.
         self.dedup();
         let mut renamed = false;
@@ -298,12 +266,12 @@ impl Listing {
         Ok(())
     }
 
-    pub(super) fn get(&self, name: &[u8]) -> Option<Entry> {
+    pub(crate) fn get(&self, name: &[u8]) -> Option<Entry> {
         self.find(OsStr::from_bytes(name)).and_then(|at| self.rows.get(at)).map(|row| row.entry(&self.text))
     }
 
     /// Returns an entry and its number. Looks first at the entry that follows `before`.
-    pub(super) fn find_after(&self, before: usize, name: &[u8]) -> Option<(usize, Entry)> {
+    pub(crate) fn find_after(&self, before: usize, name: &[u8]) -> Option<(usize, Entry)> {
         let is_next = self.rows.get(before + 1).is_some_and(|row| row.name(&self.text) == name);
         let at = if is_next { before + 1 } else { self.find(OsStr::from_bytes(name))? };
         self.rows.get(at).map(|row| (at, row.entry(&self.text)))
@@ -321,16 +289,18 @@ impl Names for Listing {
 }
 
 /// The remembered listings of all folders.
-pub(super) struct Listings {
+pub(crate) struct Listings {
     ttl: Duration,
-    room: OnceLock<ListingRoom>,
+    cache: Arc<Cache>,
+    /// Most bytes that a listing may take.
+    most: u64,
     state: Mutex<Known>,
     /// Wakes the thread that waits for changes.
     moved: Condvar,
 }
 
 struct Known {
-    folders: LruCache<PathBuf, Arc<Folder>>,
+    folders: LruCache<PathBuf, Arc<Mutex<FolderState>>>,
     /// Listings in the order in which they expire, for the thread that reports it.
     expiring: VecDeque<(Instant, PathBuf)>,
     is_woken: bool,
@@ -340,9 +310,6 @@ struct Known {
 }
 
 /// One folder.
-#[derive(Default)]
-struct Folder(Mutex<FolderState>);
-
 #[derive(Default)]
 struct FolderState {
     listing: Option<(Instant, Arc<Listing>)>,
@@ -362,36 +329,30 @@ struct Single {
 
 /// Result of a wait.
 #[derive(Debug, Default)]
-pub(super) struct Expired {
-    pub(super) folders: Vec<PathBuf>,
-    pub(super) everything: bool,
+pub(crate) struct Expired {
+    pub(crate) folders: Vec<PathBuf>,
+    pub(crate) everything: bool,
 }
 
 impl Listings {
-    pub(super) fn new(ttl: Duration) -> Self {
+    pub(crate) fn new(ttl: Duration, cache: Arc<Cache>) -> Self {
+        let most = cache.usage().0.saturating_add(limits::BEYOND_BUDGET) / limits::LISTING_PART;
         let folders = LruCache::new(NonZeroUsize::new(limits::LISTED_FOLDERS).unwrap_or(NonZeroUsize::MIN));
         let known = Known { folders, expiring: VecDeque::new(), is_woken: false, is_forgotten: false, number: 0 };
-        Self { ttl, room: OnceLock::new(), state: Mutex::new(known), moved: Condvar::new() }
+        Self { ttl, cache, most, state: Mutex::new(known), moved: Condvar::new() }
     }
 
-    /// Says how much memory listings may take.
-    pub(super) fn set_room(&self, room: ListingRoom) {
-        // Set once: a store has one owner.
-        let _ = self.room.set(room);
-    }
-
-    /// Returns the room of a listing.
-    pub(super) fn room(&self) -> Taken {
-        Taken::within(self.room.get().cloned())
+    /// Returns an empty listing of the folder with a prefix.
+    pub(crate) fn begin(&self, prefix: &[u8], is_top: bool) -> Listing {
+        Listing::within(prefix, is_top, Taken::within(&self.cache, self.most))
     }
 
     /// Returns the room of one answer of the server.
-    pub(super) fn answer_room(&self) -> Taken {
-        let part = |room: &ListingRoom| ListingRoom { most: room.most / 4, ..room.clone() };
-        Taken::within(self.room.get().map(part))
+    pub(crate) fn answer_room(&self) -> Taken {
+        Taken::within(&self.cache, self.most / 4)
     }
 
-    fn folder(&self, path: &Path) -> Arc<Folder> {
+    fn folder(&self, path: &Path) -> Arc<Mutex<FolderState>> {
         let mut state = self.state.lock();
         if let Some(folder) = state.folders.get(path) {
             return folder.clone();
@@ -400,9 +361,9 @@ impl Listings {
     }
 
     /// Returns the listing of a folder, if it has not expired.
-    pub(super) fn known(&self, path: &Path) -> Option<Arc<Listing>> {
+    pub(crate) fn known(&self, path: &Path) -> Option<Arc<Listing>> {
         let folder = self.folder(path);
-        let state = folder.0.lock();
+        let state = folder.lock();
         state.listing.as_ref().filter(|(at, _)| at.elapsed() < self.ttl).map(|(_, listing)| listing.clone())
     }
 
@@ -411,13 +372,13 @@ impl Listings {
     ///
     /// # Errors
     /// What `list` says.
-    pub(super) fn list(
+    pub(crate) fn list(
         &self,
         path: &Path,
         list: impl FnOnce(bool) -> Result<Listing, FetchError>,
     ) -> Result<Arc<Listing>, FetchError> {
         let folder = self.folder(path);
-        let state = folder.0.lock();
+        let state = folder.lock();
         if let Some((at, listing)) = &state.listing
             && at.elapsed() < self.ttl
         {
@@ -436,7 +397,7 @@ impl Listings {
     fn list_now(
         &self,
         path: &Path,
-        folder: &Folder,
+        folder: &Mutex<FolderState>,
         before: Option<(Instant, Arc<Listing>)>,
         list: impl FnOnce(bool) -> Result<Listing, FetchError>,
     ) -> Result<Arc<Listing>, FetchError> {
@@ -459,7 +420,7 @@ impl Listings {
             }
             (Err(error), _) => Err(error),
         };
-        let mut state = folder.0.lock();
+        let mut state = folder.lock();
         state.listing = result.as_ref().ok().map(|listing| (now, listing.clone()));
         match &result {
             Ok(_) => state.singles = HashMap::new(),
@@ -476,9 +437,9 @@ impl Listings {
 
     /// Returns the recent answer to a single look-up of a name, or `None` if there is none. The second value says whether
     /// so many names of the folder were looked up that all of it should be listed.
-    pub(super) fn single(&self, path: &Path, name: &[u8]) -> (Option<Option<Entry>>, bool) {
+    pub(crate) fn single(&self, path: &Path, name: &[u8]) -> (Option<Option<Entry>>, bool) {
         let folder = self.folder(path);
-        let state = folder.0.lock();
+        let state = folder.lock();
         let is_recent = |single: &&Single| single.at.elapsed() < self.ttl;
         let found = state.singles.get(name).filter(is_recent);
         let recent = || state.singles.values().filter(|single| single.counts).filter(is_recent).count();
@@ -486,36 +447,27 @@ impl Listings {
     }
 
     /// Returns the last answer for a name, however old it is.
-    pub(super) fn outdated(&self, path: &Path, name: &[u8]) -> Option<Option<Entry>> {
+    pub(crate) fn outdated(&self, path: &Path, name: &[u8]) -> Option<Option<Entry>> {
         let folder = self.folder(path);
-        let state = folder.0.lock();
+        let state = folder.lock();
         if let Some((_, listing)) = &state.listing {
             return Some(listing.get(name));
         }
         state.singles.get(name).map(|single| single.entry.clone())
     }
 
-    /// Remembers the answer to a single look-up.
-    pub(super) fn remember(&self, path: &Path, name: &[u8], entry: Option<Entry>) {
-        self.keep(path, name, Single { at: Instant::now(), entry, counts: true });
-    }
-
-    /// Remembers what a name is that no reader asked for.
-    pub(super) fn remember_beside(&self, path: &Path, name: &[u8], entry: Option<Entry>) {
-        self.keep(path, name, Single { at: Instant::now(), entry, counts: false });
-    }
-
-    fn keep(&self, path: &Path, name: &[u8], single: Single) {
+    /// Remembers what a name is. It `counts` as a single look-up if a reader asked for it.
+    pub(crate) fn remember(&self, path: &Path, name: &[u8], entry: Option<Entry>, counts: bool) {
         let folder = self.folder(path);
-        let mut state = folder.0.lock();
+        let mut state = folder.lock();
         if state.singles.len() >= REMEMBERED {
             state.singles.clear();
         }
-        state.singles.insert(name.into(), single);
+        state.singles.insert(name.into(), Single { at: Instant::now(), entry, counts });
     }
 
     /// Forgets everything, so that the next look-ups ask the server.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         let mut known = self.state.lock();
         // The thread that reports expired listings reports all of them.
         let now = Instant::now();
@@ -526,7 +478,7 @@ impl Listings {
     }
 
     /// Waits until the listing of a folder expires, or until woken.
-    pub(super) fn wait(&self, timeout: Duration) -> Expired {
+    pub(crate) fn wait(&self, timeout: Duration) -> Expired {
         let end = after(timeout);
         let mut known = self.state.lock();
         loop {
@@ -543,7 +495,7 @@ impl Listings {
         }
     }
 
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.state.lock().is_woken = true;
         self.moved.notify_all();
     }
@@ -551,14 +503,13 @@ impl Listings {
     /// Forgets the least recently used folders while all together hold too many names, or take too much memory.
     fn shrink(&self) {
         let mut known = self.state.lock();
-        let most = self.room.get().map_or(u64::MAX, |room| room.most);
-        let size = |folder: &Folder| {
+        let size = |folder: &Mutex<FolderState>| {
             let of = |listing: &Listing| (listing.len(), listing.memory.bytes());
-            folder.0.try_lock().and_then(|state| Some(of(&state.listing.as_ref()?.1))).unwrap_or((0, 0))
+            folder.try_lock().and_then(|state| Some(of(&state.listing.as_ref()?.1))).unwrap_or((0, 0))
         };
         let sizes = known.folders.iter().map(|(_, folder)| size(folder));
         let (mut names, mut bytes) = sizes.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        while (names > limits::LISTED_NAMES || bytes > most) && known.folders.len() > 1 {
+        while (names > limits::LISTED_NAMES || bytes > self.most) && known.folders.len() > 1 {
             let Some((_, gone)) = known.folders.pop_lru() else { break };
             let gone = size(&gone);
             (names, bytes) = (names.saturating_sub(gone.0), bytes.saturating_sub(gone.1));
@@ -569,17 +520,26 @@ impl Listings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::Verify;
 
-    fn object(key: &str) -> Object {
-        Object { key: key.into(), state: State { size: Some(1), ..State::default() } }
+    fn object(key: &str) -> Found {
+        Found::object(key, State { size: Some(1), ..State::default() })
+    }
+
+    fn cache() -> Arc<Cache> {
+        Cache::new(64 << 20, Verify::Lazy)
+    }
+
+    fn empty(prefix: &str) -> Listing {
+        Listing::within(prefix.as_bytes(), prefix.is_empty(), Taken::within(&cache(), u64::MAX))
     }
 
     fn listing(prefix: &str, objects: &[&str], folders: &[&str]) -> Listing {
-        let mut listing = Listing::default();
-        let objects = objects.iter().map(|key| Found::Object(object(key)));
-        let folders = folders.iter().map(|key| Found::Folder(key.as_bytes().to_vec()));
+        let mut listing = empty(prefix);
+        let objects = objects.iter().map(|key| object(key));
+        let folders = folders.iter().map(|key| Found::folder(*key));
         for found in objects.chain(folders) {
-            listing.add(prefix.as_bytes(), prefix.is_empty(), found).unwrap();
+            listing.take(found).unwrap();
         }
         listing.finish().unwrap();
         listing
@@ -607,9 +567,9 @@ mod tests {
             State { size: Some(u64::MAX - 1), etag: "W/\"x\u{e9}\"".into(), modified: Some(-5) },
             State { size: Some(0), etag: "t".repeat(65_535).into(), modified: Some(0) },
         ];
-        let mut listing = Listing::default();
+        let mut listing = empty("a/");
         for (state, key) in states.iter().zip(["a/\u{e9}", "a/%", "a/b"]) {
-            listing.add(b"a/", false, Found::Object(Object { key: key.into(), state: state.clone() })).unwrap();
+            listing.take(Found::object(key, state.clone())).unwrap();
         }
         listing.finish().unwrap();
         for (state, (name, part)) in states.iter().zip([("\u{e9}", "\u{e9}"), ("%25", "%"), ("b", "b")]) {
@@ -620,15 +580,15 @@ mod tests {
             );
         }
         let state = State { etag: "t".repeat(65_536).into(), ..State::default() };
-        assert!(listing.add(b"a/", false, Found::Object(Object { key: b"a/c".to_vec(), state })).is_err());
+        assert!(listing.take(Found::object("a/c", state)).is_err());
     }
 
     #[test]
     fn a_server_that_repeats_itself_comes_to_an_end() {
-        let mut listing = Listing::default();
+        let mut listing = empty("a/");
         let mut add = |round: usize, number: usize| {
             let key = format!("a/{}", if round == 0 { number } else { number % 1000 });
-            listing.add(b"a/", false, Found::Object(object(&key)))
+            listing.take(object(&key))
         };
         assert_eq!((0..FEW).try_for_each(|number| add(0, number)), Ok(()));
         let again = (0..4 * FEW).try_for_each(|number| add(1, number));
@@ -638,58 +598,46 @@ mod tests {
 
     #[test]
     fn names_are_counted_before_they_are_taken() {
-        let used = Arc::new(std::sync::atomic::AtomicU64::new(0));
-        struct Held(Arc<std::sync::atomic::AtomicU64>, u64);
-        impl Drop for Held {
-            fn drop(&mut self) {
-                self.0.fetch_sub(self.1, std::sync::atomic::Ordering::Relaxed);
-            }
-        }
-        let now = used.clone();
-        let counter = used.clone();
-        let hold = move |bytes| {
-            counter.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
-            Box::new(Held(counter.clone(), bytes)) as Box<dyn Send + Sync>
-        };
-        let room = ListingRoom { most: 1 << 20, hold: Arc::new(hold) };
-        let mut listing = Listing::within(Taken::within(Some(room)));
+        let cache = cache();
+        let used = || cache.usage().1;
+        let mut listing = Listing::within(b"a/", false, Taken::within(&cache, 1 << 20));
         let mut refused = None;
         for number in 0..100_000 {
-            if let Err(why) = listing.add(b"a/", false, Found::Object(object(&format!("a/{number:06}")))) {
+            if let Err(why) = listing.take(object(&format!("a/{number:06}"))) {
                 refused = Some((number, why));
                 break;
             }
             let taken = (listing.text.capacity() + listing.rows.capacity() * size_of::<Row>()) as u64;
-            assert!(taken <= now.load(std::sync::atomic::Ordering::Relaxed), "{number}: {taken}");
+            assert!(taken <= used(), "{number}: {taken}");
         }
         let (number, why) = refused.unwrap();
         assert!(number > 5000 && why.contains("--cache-size"), "{number}: {why}");
         listing.finish().unwrap();
         let taken = (listing.text.capacity() + listing.rows.capacity() * size_of::<Row>()) as u64;
-        assert_eq!(now.load(std::sync::atomic::Ordering::Relaxed), taken);
+        assert_eq!(used(), taken);
         drop(listing);
-        assert_eq!(used.load(std::sync::atomic::Ordering::Relaxed), 0);
+        assert_eq!(used(), 0);
     }
 
     #[test]
     fn markers_of_folders_are_no_files() {
-        let mut found = Listing::default();
-        let marker = Object { key: b"a/".to_vec(), state: State { size: Some(0), ..State::default() } };
-        let odd = Object { key: b"a/".to_vec(), state: State { size: Some(3), ..State::default() } };
-        found.add(b"a/", false, Found::Object(marker)).unwrap();
+        let mut found = empty("a/");
+        let marker = Found::object("a/", State { size: Some(0), ..State::default() });
+        let odd = Found::object("a/", State { size: Some(3), ..State::default() });
+        found.take(marker).unwrap();
         assert_eq!(found.len(), 0);
-        found.add(b"a/", false, Found::Object(odd)).unwrap();
+        found.take(odd).unwrap();
         assert_eq!(names(&found), ["%empty"]);
     }
 
     #[test]
     fn one_thread_lists_and_a_server_that_is_gone_deletes_nothing() {
         let path = Path::new("a");
-        let listings = Listings::new(Duration::from_secs(3600));
+        let listings = Listings::new(Duration::from_secs(3600), cache());
         let first = listings.list(path, |_| Ok(listing("a/", &["a/x"], &[]))).unwrap();
         let again = listings.list(path, |_| panic!("it is known")).unwrap();
         assert_eq!(first.number, again.number);
-        let listings = Listings::new(Duration::from_millis(1));
+        let listings = Listings::new(Duration::from_millis(1), cache());
         listings.list(path, |_| Ok(listing("a/", &["a/x"], &[]))).unwrap();
         assert_eq!(listings.wait(Duration::from_secs(60)).folders, [PathBuf::from("a")]);
         let failed = || Err(FetchError::Failed("no server".into()));
@@ -704,11 +652,11 @@ mod tests {
 
     #[test]
     fn many_single_look_ups_become_a_listing() {
-        let listings = Listings::new(Duration::from_secs(60));
+        let listings = Listings::new(Duration::from_secs(60), cache());
         let path = Path::new("a");
         for number in 0..SINGLES {
             assert_eq!(listings.single(path, b"x"), (None, false));
-            listings.remember(path, format!("{number}").as_bytes(), None);
+            listings.remember(path, format!("{number}").as_bytes(), None, true);
         }
         assert_eq!(listings.single(path, b"0"), (Some(None), false));
         assert_eq!(listings.single(path, b"x"), (None, true));

@@ -2,6 +2,12 @@
 
 use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt, path::Path};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+
+/// What is escaped in a value of a query, and in a path.
+const IN_VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const IN_PATH: &AsciiSet = &IN_VALUE.remove(b'/');
+
 /// The parts of a URL. Its secrets are kept apart from what is shown.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Location {
@@ -57,6 +63,7 @@ impl Repository {
     }
 }
 
+/// The fronts of URLs. The first one of a kind is shown.
 const SCHEMES: [(&str, Scheme); 12] = [
     ("s3://", Scheme::S3),
     ("s3a://", Scheme::S3),
@@ -153,16 +160,7 @@ impl Location {
 
     /// Returns the URL without its secrets.
     pub(crate) fn shown(&self) -> String {
-        let prefix = match self.scheme {
-            Scheme::S3 => "s3://",
-            Scheme::Gcs => "gs://",
-            Scheme::Azure => "az://",
-            Scheme::Http => "http://",
-            Scheme::Https => "https://",
-            Scheme::HuggingFace(Repository::DataSet) => "hf://datasets/",
-            Scheme::HuggingFace(Repository::Space) => "hf://spaces/",
-            Scheme::HuggingFace(Repository::Model) => "hf://",
-        };
+        let prefix = SCHEMES.iter().find(|(_, scheme)| *scheme == self.scheme).map_or("", |(prefix, _)| *prefix);
         let revision = self.revision.as_ref().map_or(String::new(), |revision| format!("@{revision}"));
         let is_web = matches!(self.scheme, Scheme::Http | Scheme::Https);
         let key = if is_web { escape(&self.key) } else { String::from_utf8_lossy(&self.key).into_owned() };
@@ -197,28 +195,13 @@ impl fmt::Debug for Location {
 
 /// Percent-escapes of a URL as bytes. What is no escape stays as it is.
 pub(super) fn unescape(text: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while let Some(&byte) = text.get(at) {
-        let digits = text.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.filter(|digits| byte == b'%' && digits.bytes().all(|digit| digit.is_ascii_hexdigit())) {
-            Some(digits) => {
-                bytes.push(u8::from_str_radix(digits, 16).unwrap_or(byte));
-                at += 3;
-            }
-            None => {
-                bytes.push(byte);
-                at += 1;
-            }
-        }
-    }
-    bytes
+    percent_decode(text).collect()
 }
 
 /// Returns a key as the path of a URL. Everything but letters, digits, `-._~` and `/` is escaped, as signatures of S3
 /// require.
 pub(super) fn escape(key: &[u8]) -> String {
-    escaped(key, b"-._~/")
+    percent_encode(key, IN_PATH).to_string()
 }
 
 /// Returns a key as the path of a URL. Parts `.` and `..` would be taken for folders, so the slashes beside them are
@@ -232,19 +215,7 @@ pub(super) fn escape_object(key: &[u8]) -> String {
 
 /// Escapes a value of a query.
 pub(super) fn escape_value(value: &[u8]) -> String {
-    escaped(value, b"-._~")
-}
-
-fn escaped(bytes: &[u8], plain: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for &byte in bytes {
-        if byte.is_ascii_alphanumeric() || plain.contains(&byte) {
-            text.push(byte.into());
-        } else {
-            text.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    text
+    percent_encode(value, IN_VALUE).to_string()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! One object, and how its bytes are fetched.
 
-use std::{fmt, io, ops::Range, sync::Arc};
+use std::{io, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -20,6 +20,19 @@ pub(crate) struct ObjectId {
     pub(crate) size: u64,
 }
 
+impl ObjectId {
+    /// Returns everything that tells the states of objects apart.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.store.len() + self.key.len() + self.etag.len() + 64);
+        for part in [&self.store, &self.key, &self.etag] {
+            bytes.extend((part.len() as u64).to_le_bytes());
+            bytes.extend(part.as_bytes());
+        }
+        bytes.extend(self.size.to_le_bytes());
+        bytes
+    }
+}
+
 /// Ranged GETs of one object in one state. Each request carries `If-Match`; status, entity tag and `Content-Range` of
 /// each answer are compared, for servers that ignore the condition.
 pub(crate) trait Fetch: Send + Sync {
@@ -37,34 +50,27 @@ pub(crate) trait Fetch: Send + Sync {
 }
 
 /// Why bytes of an object could not be had. The texts name no credentials.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FetchError {
     /// The object is in another state now.
+    #[error("the object has changed since it was opened")]
     Changed,
     /// There is no such object any more.
+    #[error("the object is no longer there")]
     Gone,
     /// The server does not allow it.
+    #[error("{0}")]
     Denied(String),
     /// No answer in time, over all attempts.
+    #[error("{0}")]
     TimedOut(String),
     /// No reader waits for it any more.
+    #[error("nobody waits for it any more")]
     GivenUp,
     /// Anything else, with what to do about it.
+    #[error("{0}")]
     Failed(String),
 }
-
-impl fmt::Display for FetchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Changed => f.write_str("the object has changed since it was opened"),
-            Self::Gone => f.write_str("the object is no longer there"),
-            Self::GivenUp => f.write_str("nobody waits for it any more"),
-            Self::Denied(why) | Self::TimedOut(why) | Self::Failed(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for FetchError {}
 
 impl FetchError {
     /// Returns the errno that readers get.

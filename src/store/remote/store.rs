@@ -5,43 +5,37 @@ use std::{
     collections::HashMap,
     ffi::{OsStr, OsString},
     fs, io,
-    ops::Range,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use http::{HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::{
     Detect, Location, Options,
-    auth::credentials,
-    backends::backend::{self, Ask, Backend, Collect, Found as FoundKey, State, Target},
-    file::{Blocks, RemoteFile},
+    backends::backend::{self, Ask, Collect, Found, Node, State, Target},
+    file::{self, Blocks, RemoteFile},
     http::{
-        client::{Answer, Client, wait},
+        client::{self, Answer, Client, wait},
         fetch,
         trouble::Trouble,
     },
-    listing::{Entry, Listed, Listing, Listings, Node, names},
+    listing::{Entry, Listing, Listings, names},
     object::{FetchError, ObjectId, errno},
 };
 use crate::{
     cache::Cache,
-    disk::Disk,
+    disk::{self, Disk},
     escape,
     runtime::runtime,
     single_flight::SingleFlight,
-    source::{SharedBytes, Source, SourceError, Wait},
-    store::{
-        Changes, DirEvent, File, Folder, Kind, ListingRoom, Names, Stat, Store, Usage, Version, Watch, would_block,
-    },
+    source::{Source, SourceError, Wait},
+    store::{Changes, DirEvent, File, Folder, Kind, Names, Stat, Store, Usage, Version, Watch, would_block},
     wanted,
 };
 
@@ -73,7 +67,6 @@ pub(crate) type IsContainerName = Box<dyn Fn(&OsStr) -> bool + Send + Sync>;
 
 /// A bucket, or the part of a bucket below a prefix.
 pub(crate) struct RemoteStore {
-    pub(super) backend: Arc<dyn Backend>,
     pub(super) client: Arc<Client>,
     /// Empty, or ends in `/`.
     prefix: Vec<u8>,
@@ -90,13 +83,6 @@ pub(crate) struct RemoteStore {
     /// Modification time of all folders, because stores have none.
     opened: i64,
     owner: (u32, u32),
-}
-
-/// What a URL names.
-pub(crate) struct Found {
-    pub(crate) store: RemoteStore,
-    /// The name of the object that it names, in the folder that the store is; `None` for a folder.
-    pub(crate) object: Option<OsString>,
 }
 
 impl RemoteStore {
@@ -122,10 +108,9 @@ impl RemoteStore {
             }
         };
         Ok(Self {
-            backend: credentials::backend(location, options)?,
-            client: Arc::new(Client::new(options)?),
+            client: Client::new(location, options)?,
             prefix: location.key.clone(),
-            listings: Listings::new(options.dir_ttl),
+            listings: Listings::new(options.dir_ttl, cache.clone()),
             expected: Mutex::default(),
             blocks: Blocks::new(runtime.handle().clone(), disk, cache.clone(), ahead),
             without_disk,
@@ -137,7 +122,7 @@ impl RemoteStore {
         })
     }
 
-    /// Opens what a URL names: a folder, or one object.
+    /// Opens what a URL names: a folder, or one object, whose name in the store's folder is returned.
     ///
     /// # Errors
     /// That nothing is there, or what the server says.
@@ -146,7 +131,7 @@ impl RemoteStore {
         options: &Options,
         cache: &Arc<Cache>,
         is_container_name: IsContainerName,
-    ) -> io::Result<Found> {
+    ) -> io::Result<(Self, Option<OsString>)> {
         let mut store = Self::new(location, options, cache, is_container_name)?;
         wait(store.learn())?;
         let Some((folder, name)) = location.split() else {
@@ -154,17 +139,15 @@ impl RemoteStore {
             if !is_there && !location.key.is_empty() {
                 return Err(not_found(&location.shown()));
             }
-            return Ok(Found { store, object: None });
+            return Ok((store, None));
         };
         store.prefix = folder.to_vec();
         match store.look_up(Path::new(""), &[], name)? {
-            Some(Entry { node: Node::Object(_), name, .. }) => {
-                Ok(Found { store, object: Some(OsString::from(String::from(name))) })
-            }
+            Some(Entry { node: Node::Object(_), name, .. }) => Ok((store, Some(String::from(name).into()))),
             Some(_) => {
                 store.prefix = [&location.key, &b"/"[..]].concat();
                 store.listings.forget();
-                Ok(Found { store, object: None })
+                Ok((store, None))
             }
             None => Err(not_found(&location.shown())),
         }
@@ -172,20 +155,19 @@ impl RemoteStore {
 
     /// Asks the server for information about the store itself, if it is needed.
     pub(super) async fn learn(&self) -> Result<(), FetchError> {
-        if !self.backend.is_pinned() {
+        if !self.client.backend.is_pinned() {
             return Ok(());
         }
-        let store = self.backend.store();
-        let mut attempts = self.client.attempts(store);
-        let mut answer =
-            match self.client.send(&*self.backend, &Ask::new(Method::GET, Target::Store), &mut attempts).await {
-                Err(FetchError::Gone) => {
-                    return Err(FetchError::Failed(format!("{store}: there is no such data set, or revision")));
-                }
-                answer => answer?,
-            };
-        let body = answer.collect(LONGEST_REVISION).await.map_err(|trouble| FetchError::Failed(trouble.why))?;
-        self.backend.learn(&body).map_err(|why| FetchError::Failed(format!("{store}: {why}")))
+        let store = self.client.backend.store();
+        let mut attempts = self.client.attempts(None);
+        let mut answer = match attempts.send(&Ask::new(Method::GET, Target::Store)).await {
+            Err(FetchError::Gone) => {
+                return Err(FetchError::Failed(format!("{store}: there is no such data set, or revision")));
+            }
+            answer => answer?,
+        };
+        let body = answer.collect(LONGEST_REVISION, None).await.map_err(|trouble| FetchError::Failed(trouble.why))?;
+        self.client.backend.learn(&body).map_err(|why| FetchError::Failed(format!("{store}: {why}")))
     }
 
     /// Returns the key that a folder's names are appended to; `None` if there can be no such folder.
@@ -222,7 +204,7 @@ impl RemoteStore {
             && self.listings.single(parent, name.as_bytes()).0.is_none()
         {
             let entry = Entry::new(&part, Node::Folder, names::is_top(parent));
-            self.listings.remember_beside(parent, name.as_bytes(), Some(entry));
+            self.listings.remember(parent, name.as_bytes(), Some(entry), false);
         }
         Ok(listing)
     }
@@ -245,6 +227,13 @@ impl RemoteStore {
         }
     }
 
+    /// Does the same as [`Self::find`], and returns the key as well.
+    fn find_key(&self, path: &Path) -> io::Result<Option<(Vec<u8>, Entry)>> {
+        let Some(entry) = self.find(path)? else { return Ok(None) };
+        let key = self.key_of(path.parent().unwrap_or(Path::new("")))?;
+        Ok(key.map(|key| ([&key, entry.part()].concat(), entry)))
+    }
+
     /// Returns whether nothing can be below a path, by the listing of its folder. Nothing is asked for there.
     fn is_no_folder(&self, path: &Path) -> bool {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return false };
@@ -252,8 +241,8 @@ impl RemoteStore {
         match listing.get(name.as_bytes()).map(|entry| entry.node) {
             // A web server need not list all that it has. Below a file, some answer that there is nothing, others that
             // the request was wrong.
-            None => !self.backend.is_web() && !names::needs_listing(name.as_bytes()),
-            Some(Node::Object(_)) => self.backend.is_web(),
+            None => !self.client.backend.is_web() && !names::needs_listing(name.as_bytes()),
+            Some(Node::Object(_)) => self.client.backend.is_web(),
             Some(Node::Folder) => false,
         }
     }
@@ -269,7 +258,7 @@ impl RemoteStore {
             Err(FetchError::Gone) => None,
             Err(error) => return Err(error.into()),
         };
-        self.listings.remember(folder, name, found.clone());
+        self.listings.remember(folder, name, found.clone(), true);
         Ok(found)
     }
 
@@ -282,7 +271,7 @@ impl RemoteStore {
             return Ok(known);
         }
         let part = names::part_of(name, is_top);
-        if is_crowd || self.backend.is_pinned() || part.is_none() && names::needs_listing(name) {
+        if is_crowd || self.client.backend.is_pinned() || part.is_none() && names::needs_listing(name) {
             return match self.listing(folder, key)?.get(name) {
                 Some(entry) if entry.is_unsized() => self.complete(folder, key, &entry),
                 entry => Ok(entry),
@@ -306,7 +295,7 @@ impl RemoteStore {
                 _ => return Err(error.into()),
             },
         };
-        self.listings.remember(folder, name, entry.clone());
+        self.listings.remember(folder, name, entry.clone(), true);
         Ok(entry)
     }
 
@@ -318,28 +307,25 @@ impl RemoteStore {
             return Ok(());
         }
         let Some(key) = self.key_of(folder)? else { return Ok(()) };
-        if lists || self.backend.is_web() {
+        if lists || self.client.backend.is_web() {
             return match self.listing(folder, &key) {
                 // A web server need not list a folder.
-                Err(_) if self.backend.is_web() => Ok(()),
+                Err(_) if self.client.backend.is_web() => Ok(()),
                 listed => listed.map(drop),
             };
         }
         let is_top = names::is_top(folder);
-        let page = wait(self.page(&key, None, FIRST_NAMES, None))?;
-        let mut front = Listed { prefix: &key, is_top, listing: Listing::within(self.listings.room()) };
-        let has_more = page.has_more;
-        let mut taken =
-            page.folders.into_iter().map(FoundKey::Folder).chain(page.objects.into_iter().map(FoundKey::Object));
-        taken.try_for_each(|found| front.take(found)).map_err(FetchError::Failed)?;
-        front.listing.finish()?;
-        if !has_more {
-            self.listings.list(folder, |_| Ok(front.listing))?;
+        let page = wait(self.page(&key, FIRST_NAMES, None))?;
+        let mut front = self.listings.begin(&key, is_top);
+        page.found.into_iter().try_for_each(|found| front.take(found)).map_err(FetchError::Failed)?;
+        front.finish()?;
+        if !page.has_more {
+            self.listings.list(folder, |_| Ok(front))?;
             return Ok(());
         }
         let look = |name: &OsStr| {
             let name = name.as_bytes().to_vec();
-            let listed = front.listing.get(&name);
+            let listed = front.get(&name);
             let key = [&*key, &*name].concat();
             async move {
                 let entry = match listed {
@@ -351,7 +337,7 @@ impl RemoteStore {
         };
         let found = wait(futures_util::future::try_join_all(names.iter().map(|name| look(name))))?;
         for (name, entry) in found {
-            self.listings.remember_beside(folder, &name, entry);
+            self.listings.remember(folder, &name, entry, false);
         }
         Ok(())
     }
@@ -366,7 +352,7 @@ impl RemoteStore {
                 Err(error) => Err(error),
             };
         }
-        if self.backend.is_web() {
+        if self.client.backend.is_web() {
             // The name of a folder leads to its page.
             if let Ok(true) = self.has_keys(&below).await {
                 return Ok(Some(Node::Folder));
@@ -378,13 +364,14 @@ impl RemoteStore {
             };
         }
         // One page of the keys with this prefix tells both, unless other keys fill it.
-        if let Ok(page) = self.page(key, None, BESIDE, Some(BRIEFLY)).await {
-            match page.objects.into_iter().find(|object| object.key == key) {
-                Some(object) if object.state.size.is_some() => return Ok(Some(Node::Object(object.state))),
-                Some(_) => {}
-                None if page.folders.contains(&below) => return Ok(Some(Node::Folder)),
-                None if !page.has_more => return Ok(None),
-                None => {}
+        if let Ok(page) = self.page(key, BESIDE, Some(BRIEFLY)).await {
+            let has_folder = page.found.iter().any(|found| found.key == below && found.node == Node::Folder);
+            let is_object = |found: &Found| found.key == key && found.node != Node::Folder;
+            match page.found.into_iter().find(is_object).map(|found| found.node) {
+                Some(Node::Object(State { size: None, .. })) => {}
+                None if has_folder => return Ok(Some(Node::Folder)),
+                None if page.has_more => {}
+                node => return Ok(node),
             }
         }
         let (object, folder) = futures_util::join!(self.head(key), self.has_keys(&below));
@@ -399,27 +386,24 @@ impl RemoteStore {
 
     /// Returns the size and state of an object.
     pub(super) async fn head(&self, key: &[u8]) -> Result<State, FetchError> {
-        let ask = Ask::new(Method::HEAD, Target::Object(key));
-        let store = self.backend.store();
-        let answer = self.client.send(&*self.backend, &ask, &mut self.client.attempts(store)).await?;
-        if let Some(size) = length_of(&answer) {
-            return Ok(State { size: Some(size), ..self.backend.state(&answer.headers) });
-        }
         // To HEAD, Apache does not give the length of an empty file.
-        let ask = Ask::new(Method::GET, Target::Object(key));
-        let answer = self.client.send(&*self.backend, &ask, &mut self.client.attempts(store)).await?;
-        let unknown = || FetchError::Failed(format!("{store}: the server does not say how large the object is"));
-        Ok(State { size: Some(length_of(&answer).ok_or_else(unknown)?), ..self.backend.state(&answer.headers) })
+        for method in [Method::HEAD, Method::GET] {
+            let answer = self.client.attempts(None).send(&Ask::new(method, Target::Object(key))).await?;
+            if let size @ Some(_) = length_of(&answer) {
+                return Ok(State { size, ..self.client.backend.state(&answer.headers) });
+            }
+        }
+        let store = self.client.backend.store();
+        Err(FetchError::Failed(format!("{store}: the server does not say how large the object is")))
     }
 
     /// Returns the size and state of an object, and keeps its first bytes for opening it.
     async fn front(&self, key: &[u8]) -> Result<State, FetchError> {
         let mut ask = Ask::new(Method::GET, Target::Object(key));
         ask.headers.insert(header::RANGE, HeaderValue::from_static("bytes=0-262143"));
-        let store = self.backend.store();
-        let mut attempts = self.client.attempts(store);
+        let mut attempts = self.client.attempts(None);
         loop {
-            let mut answer = match self.client.send(&*self.backend, &ask, &mut attempts).await {
+            let mut answer = match attempts.send(&ask).await {
                 // It is empty.
                 Err(FetchError::Changed) => return self.head(key).await,
                 answer => answer?,
@@ -433,8 +417,8 @@ impl RemoteStore {
                 _ => length_of(&answer),
             };
             let Some(size) = size else { return self.head(key).await };
-            let state = State { size: Some(size), ..self.backend.state(&answer.headers) };
-            match answer.collect(size.min(FRONT) as usize).await {
+            let state = State { size: Some(size), ..self.client.backend.state(&answer.headers) };
+            match answer.collect(size.min(FRONT) as usize, None).await {
                 Ok(front) if front.len() as u64 == size.min(FRONT) => {
                     self.object(key, &state).add_front(&front);
                     return Ok(state);
@@ -448,70 +432,54 @@ impl RemoteStore {
     /// Returns whether an answer is the page of a folder that the server redirected to.
     fn is_page(&self, answer: &Answer) -> bool {
         let kind = answer.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        self.backend.is_web()
+        self.client.backend.is_web()
             && answer.status == StatusCode::OK
             && kind.is_some_and(|kind| kind.starts_with("text/html"))
     }
 
-    pub(super) fn id(&self, key: &[u8], state: &State) -> ObjectId {
+    fn id(&self, key: &[u8], state: &State) -> ObjectId {
         // Without a tag, the time tells states apart.
         let etag = match (&*state.etag, state.modified) {
             ("", Some(modified)) => format!("modified {modified}"),
             (etag, _) => etag.to_owned(),
         };
         ObjectId {
-            store: self.backend.store().clone(),
-            key: escape_key(key).into(),
+            store: self.client.backend.store().clone(),
+            key: escape::escape_all(key).into(),
             etag: etag.into(),
             size: state.size.unwrap_or(0),
         }
     }
 
+    /// Returns how the bytes of an object in a state are fetched.
+    pub(super) fn fetch(&self, key: &[u8], state: &State) -> fetch::Object {
+        fetch::Object { client: self.client.clone(), key: key.into(), state: state.clone(), id: self.id(key, state) }
+    }
+
     /// Returns the bytes of an object in a state.
     fn object(&self, key: &[u8], state: &State) -> Arc<RemoteFile> {
-        self.blocks.file(Arc::new(fetch::Object {
-            backend: self.backend.clone(),
-            client: self.client.clone(),
-            key: key.into(),
-            state: state.clone(),
-            id: self.id(key, state),
-        }))
+        self.blocks.file(Arc::new(self.fetch(key, state)))
     }
 
     /// The cache on disk, for what is remembered of objects: only where their states can be told apart for certain, and
     /// where the disk answers at once or not at all.
     fn disk_for_words(&self) -> Option<&Arc<Disk>> {
-        let has_tags = !self.backend.is_web() || self.backend.is_pinned();
-        self.blocks.disk().filter(|disk| has_tags && disk.is_local() && !disk.is_resting())
+        let has_tags = !self.client.backend.is_web() || self.client.backend.is_pinned();
+        self.blocks.disk.as_ref().filter(|disk| has_tags && disk.is_local() && !disk.is_resting())
     }
 
     fn stat_of(&self, key: &[u8], node: &Node) -> Stat {
-        match node {
-            Node::Folder => self.folder_stat(key),
-            Node::Object(state) => {
-                // The lists of web servers have no tags.
-                let has_time = self.backend.is_web() && state.modified.is_some();
-                let told = if has_time { &State { etag: "".into(), ..state.clone() } } else { state };
-                let version = version(&self.id(key, told));
-                let mtime = (state.modified.unwrap_or(self.opened), 0);
-                self.stat_from(Kind::File, 0o444, state.size.unwrap_or(0), mtime, version)
-            }
-        }
-    }
-
-    fn folder_stat(&self, key: &[u8]) -> Stat {
-        let id = ObjectId {
-            store: self.backend.store().clone(),
-            key: escape_key(key).into(),
-            etag: "folder".into(),
-            size: 0,
+        let folder = State { etag: "folder".into(), ..State::default() };
+        let (kind, mode, state) = match node {
+            Node::Folder => (Kind::Folder, 0o555, &folder),
+            Node::Object(state) => (Kind::File, 0o444, state),
         };
-        self.stat_from(Kind::Folder, 0o555, 0, (self.opened, 0), version(&id))
-    }
-
-    fn stat_from(&self, kind: Kind, mode: u32, size: u64, mtime: (i64, u32), version: Version) -> Stat {
-        let (uid, gid) = self.owner;
-        Stat { kind, size, mtime, mode, uid, gid, via_link: false, version }
+        // The lists of web servers have no tags.
+        let has_time = self.client.backend.is_web() && state.modified.is_some();
+        let told = if has_time { &State { etag: "".into(), ..state.clone() } } else { state };
+        let (version, (uid, gid)) = (version(&self.id(key, told)), self.owner);
+        let mtime = (state.modified.unwrap_or(self.opened), 0);
+        Stat { kind, size: state.size.unwrap_or(0), mtime, mode, uid, gid, via_link: false, version }
     }
 }
 
@@ -520,31 +488,10 @@ fn length_of(answer: &Answer) -> Option<u64> {
     backend::size(answer.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?)
 }
 
-/// Returns a key of any bytes as text.
-fn escape_key(key: &[u8]) -> String {
-    // Nearly all keys are plain ASCII.
-    if key.iter().all(|byte| matches!(byte, b' '..=b'~') && *byte != b'%') {
-        return String::from_utf8_lossy(key).into_owned();
-    }
-    key.split(|&byte| byte == b'/')
-        .map(|part| match part {
-            b"" => String::new(),
-            part => escape::escape_all(part),
-        })
-        .collect::<Vec<_>>()
-        .join("/")
-}
-
 /// Returns a hash of everything that tells the states of objects apart.
 fn version(id: &ObjectId) -> Version {
-    let mut hash = Sha256::new();
-    for part in [&id.store, &id.key, &id.etag] {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part.as_bytes());
-    }
-    hash.update(id.size.to_le_bytes());
     let mut bytes = [0; 16];
-    bytes.copy_from_slice(&hash.finalize()[..16]);
+    bytes.copy_from_slice(&Sha256::digest(id.to_bytes())[..16]);
     Version::object(u128::from_le_bytes(bytes), id.size)
 }
 
@@ -564,12 +511,9 @@ impl Store for RemoteStore {
             return Err(would_block());
         }
         if names::is_top(path) {
-            return Ok(Some(self.folder_stat(&self.prefix)));
+            return Ok(Some(self.stat_of(&self.prefix, &Node::Folder)));
         }
-        let Some(entry) = self.find(path)? else { return Ok(None) };
-        let Some(mut key) = self.key_of(path.parent().unwrap_or(Path::new("")))? else { return Ok(None) };
-        key.extend_from_slice(entry.part());
-        Ok(Some(self.stat_of(&key, &entry.node)))
+        Ok(self.find_key(path)?.map(|(key, entry)| self.stat_of(&key, &entry.node)))
     }
 
     fn expect(&self, path: &Path) {
@@ -577,7 +521,8 @@ impl Store for RemoteStore {
         let is_known =
             || self.listings.known(folder).is_some() || self.listings.single(folder, name.as_bytes()).0.is_some();
         let is_top = names::is_top(folder);
-        let Some(part) = names::part_of(name.as_bytes(), is_top).filter(|_| !is_known() && !self.backend.is_pinned())
+        let Some(part) =
+            names::part_of(name.as_bytes(), is_top).filter(|_| !is_known() && !self.client.backend.is_pinned())
         else {
             return;
         };
@@ -590,7 +535,7 @@ impl Store for RemoteStore {
                 && let Ok(node) = wait(self.look(&[&*key, &*part].concat(), true))
             {
                 let entry = node.map(|node| Entry::new(&part, node, is_top));
-                self.listings.remember(folder, name.as_bytes(), entry);
+                self.listings.remember(folder, name.as_bytes(), entry, true);
             }
             Ok(())
         };
@@ -631,14 +576,12 @@ impl Store for RemoteStore {
             return Err(would_block());
         }
         let none = || io::Error::from_raw_os_error(libc::ENOENT);
-        let entry = self.find(path)?.ok_or_else(none)?;
+        let (key, entry) = self.find_key(path)?.ok_or_else(none)?;
         let Node::Object(state) = entry.node.clone() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an object"));
         };
-        let mut key = self.key_of(path.parent().unwrap_or(Path::new("")))?.ok_or_else(none)?;
-        key.extend_from_slice(entry.part());
         let stat = self.stat_of(&key, &entry.node);
-        let state = match self.backend.is_web() && state.etag.is_empty() {
+        let state = match self.client.backend.is_web() && state.etag.is_empty() {
             true => wait(self.head(&key))?,
             false => state,
         };
@@ -646,7 +589,7 @@ impl Store for RemoteStore {
             return Err(io::Error::from_raw_os_error(libc::ESTALE));
         }
         if state.etag.is_empty() && state.modified.is_none() {
-            let store = self.backend.store();
+            let store = self.client.backend.store();
             let text =
                 format!("{store}: the server gives neither ETag nor Last-Modified: a change could not be noticed");
             return Err(FetchError::Failed(text).into());
@@ -699,7 +642,7 @@ impl Store for RemoteStore {
 
     fn looked_into_at_once(&self) -> usize {
         // A web server's page has no exact sizes, so each would take a request.
-        if self.detect == Detect::Content || self.backend.is_web() && !self.backend.is_pinned() {
+        if self.detect == Detect::Content || self.client.backend.is_web() && !self.client.backend.is_pinned() {
             LOOKED_INTO
         } else {
             1
@@ -710,13 +653,9 @@ impl Store for RemoteStore {
         self.listings.forget();
     }
 
-    fn set_listing_room(&self, room: ListingRoom) {
-        self.listings.set_room(room);
-    }
-
     fn disk(&self) -> Option<&Arc<Disk>> {
         // A disk on a server may not answer.
-        self.blocks.disk().filter(|disk| disk.is_local())
+        self.blocks.disk.as_ref().filter(|disk| disk.is_local())
     }
 
     fn recall(&self, version: &Version) -> Option<Vec<u8>> {
@@ -734,42 +673,37 @@ impl Store for RemoteStore {
     }
 
     fn finish(&self) {
-        if let Some(disk) = self.blocks.disk() {
+        if let Some(disk) = &self.blocks.disk {
             disk.finish();
         }
     }
 
     fn traffic(&self) -> Option<serde_json::Value> {
-        let counters = &self.client.counters;
-        let (limit, taken) = self.blocks.memory();
-        let blocks = &self.blocks.counters;
-        Some(serde_json::json!({
-            "disk": self.blocks.disk().map(|disk| {
-                let counters = disk.counters();
-                serde_json::json!({
-                    "hits": counters.hits.load(Relaxed),
-                    "misses": counters.misses.load(Relaxed),
-                    "written_bytes": counters.written_bytes.load(Relaxed),
-                    "evicted": counters.evicted.load(Relaxed),
-                    "dropped": counters.dropped.load(Relaxed),
-                    "corrupt": counters.corrupt.load(Relaxed),
-                    "errors": counters.errors.load(Relaxed),
-                })
-            }),
-            "without_disk": self.without_disk,
-            "memory_budget": limit,
-            "memory_used": taken,
-            "bytes_from_memory": blocks.memory_bytes.load(Relaxed),
-            "bytes_from_disk": blocks.disk_bytes.load(Relaxed),
-            "bytes_waited_for": blocks.waited_bytes.load(Relaxed),
-            "bytes_ahead": blocks.ahead_bytes.load(Relaxed),
-            "requests": counters.requests.load(Relaxed),
-            "lists": counters.lists.load(Relaxed),
-            "retries": counters.retries.load(Relaxed),
-            "failures": counters.failures.load(Relaxed),
-            "bytes": counters.bytes.load(Relaxed),
-        }))
+        let (memory_budget, memory_used) = self.blocks.memory();
+        let traffic = Traffic {
+            disk: self.blocks.disk.as_ref().map(|disk| disk.counters()),
+            without_disk: self.without_disk.as_deref(),
+            memory_budget,
+            memory_used,
+            blocks: &self.blocks.counters,
+            requests: &self.client.counters,
+        };
+        serde_json::to_value(traffic).ok()
     }
+}
+
+/// Counters for `stats.json`.
+#[derive(Serialize)]
+struct Traffic<'a> {
+    disk: Option<&'a disk::Counters>,
+    /// Why bytes are not kept on disk although they should be.
+    without_disk: Option<&'a str>,
+    memory_budget: u64,
+    memory_used: u64,
+    #[serde(flatten)]
+    blocks: &'a file::Counters,
+    #[serde(flatten)]
+    requests: &'a client::Counters,
 }
 
 /// A folder as it was listed.
@@ -795,11 +729,11 @@ impl Folder for RemoteFolder<'_> {
         let found = self.listing.find_after(self.last.get(), name.as_bytes());
         let Some((at, entry)) = found else { return Ok(None) };
         self.last.set(at);
-        if entry.is_unsized() {
-            let complete = self.store.complete(&self.path, &self.key, &entry)?;
-            return Ok(complete.map(|entry| self.store.stat_of(&[&self.key, entry.part()].concat(), &entry.node)));
-        }
-        Ok(Some(self.store.stat_of(&[&self.key, entry.part()].concat(), &entry.node)))
+        let entry = match entry.is_unsized() {
+            true => self.store.complete(&self.path, &self.key, &entry)?,
+            false => Some(entry),
+        };
+        Ok(entry.map(|entry| self.store.stat_of(&[&self.key, entry.part()].concat(), &entry.node)))
     }
 }
 
@@ -808,32 +742,6 @@ struct ObjectFile {
     file: Arc<RemoteFile>,
     stat: Stat,
     name: OsString,
-}
-
-impl Source for ObjectFile {
-    fn len(&self) -> u64 {
-        self.stat.size
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
-        self.file.read_at(offset, buf, wait)
-    }
-
-    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
-        self.file.check_unchanged(wait)
-    }
-
-    fn state_key(&self) -> Option<[u8; 32]> {
-        self.file.state_key()
-    }
-
-    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
-        self.file.shared(range)
-    }
-
-    fn prefetch(&self, ranges: &[Range<u64>]) {
-        self.file.prefetch(ranges);
-    }
 }
 
 impl File for ObjectFile {
@@ -854,9 +762,8 @@ impl File for ObjectFile {
     }
 
     fn read_now(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-        let end = offset.saturating_add(length as u64).min(self.len());
-        let source: &dyn Source = self;
-        source.read(offset.min(end)..end).map_err(|error| match error {
+        let end = offset.saturating_add(length as u64).min(self.stat.size);
+        self.source().read(offset.min(end)..end).map_err(|error| match error {
             SourceError::Changed => io::Error::from_raw_os_error(libc::ESTALE),
             SourceError::Io(error) => error,
             error => io::Error::other(error),
@@ -867,7 +774,11 @@ impl File for ObjectFile {
         Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
     }
 
+    fn source(&self) -> &dyn Source {
+        &*self.file
+    }
+
     fn into_source(self: Arc<Self>) -> Arc<dyn Source> {
-        self
+        self.file.clone()
     }
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::{
     source::{Source, SourceError, Wait},
-    store::{FilePath, Kind, Stat, Store},
+    store::{FilePath, Kind, Stat, unveiled::Unveiled},
     tree::{self, NotThere, Reach},
 };
 
@@ -30,7 +30,7 @@ const WAYS: usize = 1024;
 
 /// Finds files in the folder of one container.
 pub(in crate::vfs) struct Beside<'a> {
-    pub(in crate::vfs) store: &'a dyn Store,
+    pub(in crate::vfs) store: &'a Unveiled,
     pub(in crate::vfs) path: &'a FilePath,
     pub(in crate::vfs) stat: &'a Stat,
 }
@@ -93,7 +93,7 @@ impl tree::Beside for Beside<'_> {
 }
 
 /// Checks that all readers of a container may enter the folders on the way to a path below its folder.
-pub(in crate::vfs) fn check_way(store: &dyn Store, own: &Stat, base: &Path, path: &Path) -> Result<(), NotThere> {
+pub(in crate::vfs) fn check_way(store: &Unveiled, own: &Stat, base: &Path, path: &Path) -> Result<(), NotThere> {
     folders_of(path).try_for_each(|folder| check_folder(store, own, &base.join(folder)))
 }
 
@@ -103,7 +103,7 @@ fn folders_of(path: &Path) -> impl Iterator<Item = &Path> {
 }
 
 /// Checks that all readers of a container may enter a folder.
-fn check_folder(store: &dyn Store, own: &Stat, folder: &Path) -> Result<(), NotThere> {
+fn check_folder(store: &Unveiled, own: &Stat, folder: &Path) -> Result<(), NotThere> {
     let stat = store.stat(folder, Wait::Always).map_err(SourceError::from)?;
     let Some(stat) = stat else { return Err(SourceError::Changed.into()) };
     let needed = if (own.uid, own.gid) == (stat.uid, stat.gid) { own.mode & 0o444 } else { 0o444 };
@@ -123,13 +123,7 @@ impl Ways {
     ///
     /// # Errors
     /// As [`check_way`].
-    pub(in crate::vfs) fn check(
-        &self,
-        store: &dyn Store,
-        own: &Stat,
-        base: &Path,
-        path: &Path,
-    ) -> Result<(), NotThere> {
+    pub(in crate::vfs) fn check(&self, store: &Unveiled, own: &Stat, base: &Path, path: &Path) -> Result<(), NotThere> {
         for folder in folders_of(path) {
             if self.0.lock().get(folder).is_some_and(|found| found.elapsed() < WAY_AGE) {
                 continue;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::{
     cache::nonzero,
     source::{Leased, Mapped, SharedBytes, Source, SourceError, Wait},
-    store::{Store, Version},
+    store::{Version, unveiled::Unveiled},
 };
 
 /// How often the files are checked again, if nothing announces changes.
@@ -35,7 +35,7 @@ const GENERATIONS: usize = 1 << 16;
 
 /// The containers that read other files, and the files that they read.
 pub(in crate::vfs) struct FolderStates {
-    store: Arc<dyn Store>,
+    store: Arc<Unveiled>,
     state: Mutex<State>,
 }
 
@@ -76,7 +76,7 @@ impl State {
 }
 
 impl FolderStates {
-    pub(in crate::vfs) fn new(store: Arc<dyn Store>) -> Arc<Self> {
+    pub(in crate::vfs) fn new(store: Arc<Unveiled>) -> Arc<Self> {
         let generations = LruCache::new(nonzero(GENERATIONS));
         let state = State { folders: HashMap::new(), noted: 0, generations, last: 0 };
         Arc::new(Self { store, state: Mutex::new(state) })

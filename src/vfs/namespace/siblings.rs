@@ -23,7 +23,7 @@ use crate::{
     limits,
     single_flight::SingleFlight,
     source::{Source, SourceError, Wait},
-    store::{File, Kind, Store, Version},
+    store::{File, Kind, Version, unveiled::Unveiled},
     tree::{self, Detected, NotThere, OpenPart, Reach, WorkingMemory},
     vfs::open::containers::Containers,
     wanted,
@@ -38,7 +38,7 @@ type Found = (Option<Version>, Option<Arc<dyn File>>);
 /// Finds the containers that one container shows parts of, in its folder.
 pub(in crate::vfs) struct Siblings {
     pub(in crate::vfs) container: Arc<ContainerId>,
-    pub(in crate::vfs) store: Arc<dyn Store>,
+    pub(in crate::vfs) store: Arc<Unveiled>,
     /// The files that containers have read.
     pub(in crate::vfs) folders: Arc<FolderStates>,
     /// The open containers, which own this.

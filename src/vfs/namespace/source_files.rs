@@ -13,7 +13,7 @@ use crate::{
     cache::nonzero,
     limits,
     source::Wait,
-    store::{File, FileId, FilePath, Stat, Store},
+    store::{File, FileId, FilePath, Stat, unveiled::Unveiled},
     vfs::{Error, open::containers::descriptors, report::problems::Problems},
     view::Bytes,
 };
@@ -25,13 +25,13 @@ type Open = (Arc<dyn File>, Instant);
 
 /// Ordinary files, kept open for a while so that one that is replaced can be read to its end.
 pub(in crate::vfs) struct SourceFiles {
-    store: Arc<dyn Store>,
+    store: Arc<Unveiled>,
     problems: Arc<Problems>,
     open: Mutex<LruCache<Key, Open>>,
 }
 
 impl SourceFiles {
-    pub(in crate::vfs) fn new(store: Arc<dyn Store>, problems: Arc<Problems>) -> Self {
+    pub(in crate::vfs) fn new(store: Arc<Unveiled>, problems: Arc<Problems>) -> Self {
         Self { store, problems, open: Mutex::new(LruCache::new(nonzero(limits::OPEN_FILES.min(descriptors())))) }
     }
 
@@ -47,11 +47,12 @@ impl SourceFiles {
         length: u64,
     ) -> Result<Bytes, Error> {
         let file = self.open(path, file)?;
-        let range = offset.min(file.len())..offset.saturating_add(length).min(file.len());
-        if let Some((bytes, part)) = file.shared(&range) {
+        let source = file.source();
+        let range = offset.min(source.len())..offset.saturating_add(length).min(source.len());
+        if let Some((bytes, part)) = source.shared(&range) {
             return Ok(Bytes::Shared(bytes, part));
         }
-        if let Some(mapped) = file.mapped(range, Wait::Always) {
+        if let Some(mapped) = source.mapped(range, Wait::Always) {
             return Ok(Bytes::Mapped(mapped));
         }
         self.copy(&*file, path, offset, length).map(Bytes::from)
@@ -119,7 +120,7 @@ impl SourceFiles {
             *used = Instant::now();
             file.clone()
         });
-        if let Some(file) = known.as_ref().filter(|file| file.check_unchanged(Wait::Always).is_ok()) {
+        if let Some(file) = known.as_ref().filter(|file| file.source().check_unchanged(Wait::Always).is_ok()) {
             return Ok(file.clone());
         }
         let opened = match self.store.open(&path.to_path_buf(), Wait::Always) {

@@ -18,7 +18,10 @@ use crate::{
     cache::{Cache, Key},
     parallel,
     source::Wait,
-    store::{FilePath, Folder, Kind, Names, Stat, Store, Version, unveiled},
+    store::{
+        FilePath, Folder, Kind, Names, Stat, Version,
+        unveiled::{self, Unveiled},
+    },
     tree::Formats,
     vfs::{
         Error, FileKind, Node,
@@ -64,7 +67,7 @@ impl SourceEntry {
 
 /// SOURCE as folders of files and containers.
 pub(in crate::vfs) struct SourceTree {
-    store: Arc<dyn Store>,
+    store: Arc<Unveiled>,
     key: NumberKey,
     problems: Arc<Problems>,
     detection: Detection,
@@ -77,7 +80,7 @@ pub(in crate::vfs) struct SourceTree {
 impl SourceTree {
     /// Returns the tree of a store. `is_alone` says that SOURCE is one file of it.
     pub(in crate::vfs) fn new(
-        store: Arc<dyn Store>,
+        store: Arc<Unveiled>,
         key: NumberKey,
         formats: Formats,
         is_alone: bool,
@@ -89,7 +92,7 @@ impl SourceTree {
         Self { store, key, problems, detection, folders, cache }
     }
 
-    pub(in crate::vfs) fn store(&self) -> &Arc<dyn Store> {
+    pub(in crate::vfs) fn store(&self) -> &Arc<Unveiled> {
         &self.store
     }
 

@@ -18,7 +18,7 @@ use crate::{
     limits,
     single_flight::SingleFlight,
     source::{Source, Wait},
-    store::{File, Store, Watch},
+    store::{File, Watch, unveiled::Unveiled},
     tree,
     vfs::{
         Error,
@@ -63,7 +63,7 @@ impl Drop for Apart {
 
 /// The open containers, least recently used last.
 pub(in crate::vfs) struct Containers {
-    store: Arc<dyn Store>,
+    store: Arc<Unveiled>,
     cache: Arc<Cache>,
     folders: Arc<FolderStates>,
     state: Mutex<State>,
@@ -127,7 +127,7 @@ impl Drop for Ending<'_> {
 
 impl Containers {
     pub(in crate::vfs) fn new(
-        store: Arc<dyn Store>,
+        store: Arc<Unveiled>,
         cache: Arc<Cache>,
         folders: Arc<FolderStates>,
         problems: Arc<Problems>,
@@ -393,7 +393,7 @@ impl Containers {
         }
         let open: Vec<_> = self.state.lock().open.iter().map(|(id, open)| (id.clone(), open.file.clone())).collect();
         for (id, file) in open {
-            if file.is_deleted() || file.check_unchanged(Wait::Never).is_err() {
+            if file.is_deleted() || file.source().check_unchanged(Wait::Never).is_err() {
                 self.close(&id);
             }
         }

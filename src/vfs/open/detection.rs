@@ -9,7 +9,10 @@ use crate::{
     format::{Class, FormatError},
     limits, parallel,
     source::{Bound, Source, SourceError, Unlimited, Wait},
-    store::{File, FilePath, Kind, Stat, Store, Version, unveiled::is_within},
+    store::{
+        File, FilePath, Kind, Stat, Version,
+        unveiled::{Unveiled, is_within},
+    },
     tree::{self, Detected, Format, Formats, Probed, WorkingMemory},
     vfs::{
         Error,
@@ -212,7 +215,7 @@ impl Detection {
     /// [`Error`] where it can't be found out for want of something that comes back, or the caller would have to wait.
     pub(in crate::vfs) fn look(
         &self,
-        store: &dyn Store,
+        store: &Unveiled,
         path: &FilePath,
         stat: &Stat,
         problems: &Problems,
@@ -238,7 +241,7 @@ impl Detection {
     }
 
     /// What another process found a file in this state to be, if the store remembers that.
-    fn recall(&self, store: &dyn Store, key: u64, stat: &Stat) -> Option<Known> {
+    fn recall(&self, store: &Unveiled, key: u64, stat: &Stat) -> Option<Known> {
         let known = Known::of_word(&store.recall(&stat.version)?, &self.formats)?;
         self.verdicts.lock().put(key, known);
         Some(known)
@@ -263,7 +266,7 @@ impl Detection {
     /// As [`Self::look`].
     pub(in crate::vfs) fn look_into(
         &self,
-        store: &dyn Store,
+        store: &Unveiled,
         path: &FilePath,
         stat: &Stat,
         problems: &Problems,
@@ -307,7 +310,7 @@ impl Detection {
     /// As [`Self::look`].
     pub(in crate::vfs) fn look_into_folder(
         &self,
-        store: &dyn Store,
+        store: &Unveiled,
         path: &FilePath,
         stat: &Stat,
         problems: &Problems,
@@ -381,7 +384,7 @@ impl Detection {
     /// Returns the state of a marker that makes its folder a container, and of the other files that it names.
     fn look_at_marker(
         &self,
-        store: &dyn Store,
+        store: &Unveiled,
         (path, folder): (&FilePath, &Stat),
         problems: &Problems,
         format: &&'static Format,
@@ -428,7 +431,7 @@ impl Detection {
     /// Returns what a file is of which something is known.
     fn verdict(
         &self,
-        store: &dyn Store,
+        store: &Unveiled,
         path: &FilePath,
         stat: &Stat,
         problems: &Problems,
@@ -454,7 +457,7 @@ impl Detection {
     /// Looks into a file.
     fn find_out(
         &self,
-        store: &dyn Store,
+        store: &Unveiled,
         path: &FilePath,
         stat: &Stat,
         problems: &Problems,
@@ -549,7 +552,7 @@ impl Detection {
     /// What a file is whose other files are in a state: looked at once for each.
     fn with_others(
         &self,
-        store: &dyn Store,
+        store: &Unveiled,
         path: &FilePath,
         stat: &Stat,
         problems: &Problems,
@@ -615,7 +618,7 @@ impl Detection {
     ///
     /// # Errors
     /// What comes back: memory that there is not now, a reader that was killed.
-    fn state_of_others(&self, store: &dyn Store, path: &FilePath, stat: &Stat, format: &Format) -> io::Result<u64> {
+    fn state_of_others(&self, store: &Unveiled, path: &FilePath, stat: &Stat, format: &Format) -> io::Result<u64> {
         let others = match self.cache.parsed(self.key_of_others(stat)) {
             Some(known) => known,
             None => {

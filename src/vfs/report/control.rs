@@ -106,7 +106,7 @@ fn config(vfs: &Vfs) -> Vec<u8> {
         "spill_size": options.spill.as_ref().map(|spill| spill.size),
         "verify": format!("{:?}", options.verify).to_lowercase(),
         "formats": options.formats.iter().map(|format| format.name).collect::<Vec<_>>(),
-        "follow_links": options.follow_links.name(),
+        "follow_links": options.follow_links,
         "uid": options.uid,
         "gid": options.gid,
         "umask": format!("{:04o}", options.umask),

@@ -11,17 +11,12 @@ use crate::store::remote::object::FetchError;
 pub struct Address(Box<str>);
 
 impl Address {
-    /// Keeps an address as it was given.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into().into())
-    }
-
     /// Returns the address to which paths can be appended: `http` or `https`, a host, perhaps a port and a path,
     /// without `/` at its end. `from` says who gave it.
     ///
     /// # Errors
     /// What is wrong with it, without repeating it.
-    pub(in crate::store::remote) fn checked(&self, from: &str) -> Result<String, FetchError> {
+    pub(crate) fn checked(&self, from: &str) -> Result<String, FetchError> {
         let wrong = || {
             let text = "not an address of a server; write http://HOST:PORT, without a login";
             FetchError::Failed(format!("{from}: {text}"))
@@ -47,18 +42,19 @@ impl fmt::Debug for Address {
     }
 }
 
+/// Keeps an address as it was given.
 impl From<String> for Address {
     fn from(text: String) -> Self {
-        Self::new(text)
+        Self(text.into())
     }
 }
 
-pub(in crate::store::remote) fn has_login(url: &Url) -> bool {
+pub(crate) fn has_login(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
 }
 
 /// Returns the host and port of a web server, as requests name them; `None` if no request can name it.
-pub(in crate::store::remote) fn host(scheme: &str, text: &str) -> Option<String> {
+pub(crate) fn host(scheme: &str, text: &str) -> Option<String> {
     let url = Url::parse(&format!("{scheme}://{text}/")).ok()?;
     let is_host = url.path() == "/" && url.query().is_none() && url.fragment().is_none() && !has_login(&url);
     let host = url.host_str().filter(|_| is_host && url.as_str().parse::<http::Uri>().is_ok())?;
@@ -66,7 +62,7 @@ pub(in crate::store::remote) fn host(scheme: &str, text: &str) -> Option<String>
 }
 
 /// Removes possible secrets in URLs from a text of a library or server.
-pub(in crate::store::remote) fn hide(text: &str) -> String {
+pub(crate) fn hide(text: &str) -> String {
     let is_end = |character: char| character.is_whitespace() || matches!(character, '"' | '\'' | '`' | '<' | '>');
     let mut shown = String::with_capacity(text.len());
     for word in text.split_inclusive(is_end) {
@@ -88,7 +84,7 @@ mod tests {
 
     #[test]
     fn addresses_are_checked_and_never_repeat_a_secret() {
-        let checked = |text: &str| Address::new(text).checked("--endpoint-url");
+        let checked = |text: &str| Address::from(text.to_owned()).checked("--endpoint-url");
         assert_eq!(checked("http://127.0.0.1:8333/").as_deref(), Ok("http://127.0.0.1:8333"));
         assert_eq!(checked("https://Host/a/b//").as_deref(), Ok("https://host/a/b"));
         for bad in [
@@ -105,7 +101,7 @@ mod tests {
         ] {
             let error = checked(bad).unwrap_err().to_string();
             assert!(!error.contains("heim") && error.starts_with("--endpoint-url: "), "{bad}: {error}");
-            assert!(!format!("{0} {0:?}", Address::new(bad)).contains("heim"), "{bad}");
+            assert!(!format!("{0} {0:?}", Address::from(bad.to_owned())).contains("heim"), "{bad}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use http::HeaderValue;
 use object_store::{
     RetryConfig,
@@ -33,10 +34,7 @@ use crate::store::remote::{
 ///
 /// # Errors
 /// What is wrong with the configuration.
-pub(in crate::store::remote) fn backend(
-    location: &Location,
-    options: &Options,
-) -> Result<Arc<dyn Backend>, FetchError> {
+pub(crate) fn backend(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchError> {
     match location.scheme {
         Scheme::S3 => s3(location, options),
         Scheme::Gcs => gcs(location, options),
@@ -55,7 +53,7 @@ fn endpoint(options: &Options, variables: &[&str]) -> Result<Option<String>, Fet
         return address.checked("--endpoint-url").map(Some);
     }
     let set = variables.iter().find_map(|name| Some((name, variable(name)?)));
-    set.map(|(name, value)| Address::new(value).checked(name)).transpose()
+    set.map(|(name, value)| Address::from(value).checked(name)).transpose()
 }
 
 fn gcs(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchError> {
@@ -63,7 +61,7 @@ fn gcs(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, Fetch
     let named = match endpoint(options, &[])? {
         None => variable(EMULATOR).map(|host| {
             let address = if host.contains("://") { host } else { format!("http://{host}") };
-            Address::new(address).checked(EMULATOR)
+            Address::from(address).checked(EMULATOR)
         }),
         named => named.map(Ok),
     };
@@ -74,8 +72,7 @@ fn gcs(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, Fetch
         false => {
             let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
             let connector = Connector(Settings::new(options)?);
-            let built = builder.with_retry(retry(options)).with_http_connector(connector).build();
-            let built = built.map_err(|error| wrong(&error))?;
+            let built = builder.with_retry(retry(options)).with_http_connector(connector).build().map_err(wrong)?;
             Some(built.credentials().clone())
         }
     };
@@ -92,8 +89,7 @@ fn azure(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, Fet
         false => {
             let builder = MicrosoftAzureBuilder::from_env().with_account(account).with_container_name(container);
             let connector = Connector(Settings::new(options)?);
-            let built = builder.with_retry(retry(options)).with_http_connector(connector).build();
-            let built = built.map_err(|error| wrong(&error))?;
+            let built = builder.with_retry(retry(options)).with_http_connector(connector).build().map_err(wrong)?;
             Some(built.credentials().clone())
         }
     };
@@ -112,7 +108,7 @@ fn azure(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, Fet
 
 fn web(location: &Location) -> Result<Arc<dyn Backend>, FetchError> {
     let base = location.at_top();
-    let authorization = location.login.as_ref().map(|login| secret(&format!("Basic {}", base64(login.as_bytes()))));
+    let authorization = location.login.as_ref().map(|login| secret(&format!("Basic {}", STANDARD.encode(login))));
     let query = location.query.clone();
     Ok(Arc::new(Web { store: base.clone().into(), base, authorization: authorization.transpose()?, query }))
 }
@@ -150,22 +146,8 @@ fn secret(text: &str) -> Result<HeaderValue, FetchError> {
     Ok(value)
 }
 
-/// RFC 4648, section 4.
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for group in bytes.chunks(3) {
-        let bits = group.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
-        for place in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * place)) as usize & 63];
-            text.push(if place <= group.len() { letter.into() } else { '=' });
-        }
-    }
-    text
-}
-
 /// Returns an error about credentials in the environment.
-fn wrong(error: &object_store::Error) -> FetchError {
+fn wrong(error: object_store::Error) -> FetchError {
     FetchError::Failed(format!("credentials: {}", hide(&error.to_string())))
 }
 
@@ -185,7 +167,7 @@ fn s3(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchE
     let setting = |name: &str| profile.as_ref().and_then(|profile| profile.get(name)).map(str::to_owned);
     let endpoint = match endpoint(options, &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])? {
         None => {
-            setting("endpoint_url").map(|at| Address::new(at).checked("endpoint_url of the profile")).transpose()?
+            setting("endpoint_url").map(|at| Address::from(at).checked("endpoint_url of the profile")).transpose()?
         }
         endpoint => endpoint,
     };
@@ -229,20 +211,5 @@ fn environment(region: &str, options: &Options) -> Result<AwsCredentialProvider,
         .with_skip_signature(false)
         .with_retry(retry(options))
         .with_http_connector(Connector(Settings::new(options)?));
-    let built = builder.build().map_err(|error| wrong(&error))?;
-    Ok(built.credentials().clone())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_of_rfc_4648() {
-        let cases =
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("\u{ff}~?", "w79+Pw==")];
-        for (plain, coded) in cases {
-            assert_eq!(base64(plain.as_bytes()), coded);
-        }
-    }
+    Ok(builder.build().map_err(wrong)?.credentials().clone())
 }

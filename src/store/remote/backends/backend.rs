@@ -1,19 +1,19 @@
 //! The protocol of one kind of server: requests that list or get objects, and answers to listings.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use object_store::client::{HttpRequest, HttpRequestBody};
 
-use crate::store::remote::{auth::address::hide, object::FetchError};
+use crate::store::remote::{auth::address::hide, location::escape_value, object::FetchError};
 
 /// Most names asked for in one request of a listing: the limit of S3.
-pub(in crate::store::remote) const PAGE: u16 = 1000;
+pub(crate) const PAGE: u16 = 1000;
 
 /// What a request is about.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::store::remote) enum Target<'a> {
+pub(crate) enum Target<'a> {
     /// The bytes of an object, or what is known of it.
     Object(&'a [u8]),
     /// Information about the store itself, if the server has to be asked for it.
@@ -31,14 +31,14 @@ pub(in crate::store::remote) enum Target<'a> {
 
 /// A request before it is signed.
 #[derive(Debug)]
-pub(in crate::store::remote) struct Ask<'a> {
-    pub(in crate::store::remote) method: Method,
-    pub(in crate::store::remote) target: Target<'a>,
-    pub(in crate::store::remote) headers: HeaderMap,
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Method,
+    pub(crate) target: Target<'a>,
+    pub(crate) headers: HeaderMap,
 }
 
 impl<'a> Ask<'a> {
-    pub(in crate::store::remote) fn new(method: Method, target: Target<'a>) -> Self {
+    pub(crate) fn new(method: Method, target: Target<'a>) -> Self {
         let mut headers = HeaderMap::new();
         // Compressed answers have other lengths, and no ranges.
         headers.insert(http::header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -46,34 +46,43 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// What a listing says of an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::store::remote) struct Object {
-    pub(in crate::store::remote) key: Vec<u8>,
-    pub(in crate::store::remote) state: State,
-}
-
 /// The state of an object, as far as the server tells.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(in crate::store::remote) struct State {
+pub(crate) struct State {
     /// Size in bytes; `None` if a listing does not say.
-    pub(in crate::store::remote) size: Option<u64>,
+    pub(crate) size: Option<u64>,
     /// The entity tag without quotes; weak tags stay as they are, with `W/`. Empty if there is none.
-    pub(in crate::store::remote) etag: Box<str>,
+    pub(crate) etag: Box<str>,
     /// Seconds since 1970.
-    pub(in crate::store::remote) modified: Option<i64>,
+    pub(crate) modified: Option<i64>,
 }
 
-/// A name in a listing.
+/// What a name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Node {
+    Folder,
+    Object(State),
+}
+
+/// A key in a listing. That of a folder ends in `/`.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::store::remote) enum Found {
-    Object(Object),
-    /// The prefix of a folder, with the `/` at its end.
-    Folder(Vec<u8>),
+pub(crate) struct Found {
+    pub(crate) key: Vec<u8>,
+    pub(crate) node: Node,
+}
+
+impl Found {
+    pub(crate) fn object(key: impl Into<Vec<u8>>, state: State) -> Self {
+        Self { key: key.into(), node: Node::Object(state) }
+    }
+
+    pub(crate) fn folder(key: impl Into<Vec<u8>>) -> Self {
+        Self { key: key.into(), node: Node::Folder }
+    }
 }
 
 /// Takes the names of a listing as they are read.
-pub(in crate::store::remote) trait Collect: Send {
+pub(crate) trait Collect: Send {
     /// # Errors
     /// Why no more are taken.
     fn take(&mut self, found: Found) -> Result<(), String>;
@@ -84,21 +93,19 @@ pub(in crate::store::remote) trait Collect: Send {
 
 /// The first names of a listing.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::store::remote) struct Page {
+pub(crate) struct Page {
     /// Most names that are kept.
-    pub(in crate::store::remote) most: usize,
-    pub(in crate::store::remote) objects: Vec<Object>,
-    pub(in crate::store::remote) folders: Vec<Vec<u8>>,
+    pub(crate) most: usize,
+    pub(crate) found: Vec<Found>,
     /// Whether there are more.
-    pub(in crate::store::remote) has_more: bool,
+    pub(crate) has_more: bool,
 }
 
 impl Collect for Page {
     fn take(&mut self, found: Found) -> Result<(), String> {
-        match found {
-            _ if self.objects.len() + self.folders.len() >= self.most => self.has_more = true,
-            Found::Object(object) => self.objects.push(object),
-            Found::Folder(folder) => self.folders.push(folder),
+        match self.found.len() >= self.most {
+            true => self.has_more = true,
+            false => self.found.push(found),
         }
         Ok(())
     }
@@ -109,7 +116,7 @@ impl Collect for Page {
 }
 
 /// A kind of server.
-pub(in crate::store::remote) trait Backend: Send + Sync + fmt::Debug {
+pub(crate) trait Backend: Send + Sync {
     /// Returns the name of the store in messages and caches, without any secret.
     fn store(&self) -> &Arc<str>;
 
@@ -129,14 +136,12 @@ pub(in crate::store::remote) trait Backend: Send + Sync + fmt::Debug {
     ) -> Result<Option<String>, String>;
 
     /// Returns a guess of the token for the next page, if it can be found before the answer is parsed.
-    fn next_page(&self, headers: &HeaderMap, body: &[u8]) -> Option<String> {
-        let _ = (headers, body);
+    fn next_page(&self, _headers: &HeaderMap, _body: &[u8]) -> Option<String> {
         None
     }
 
     /// Notes a refusal. Returns whether another attempt may succeed.
-    fn was_refused(&self, status: StatusCode, headers: &HeaderMap, code: &str) -> bool {
-        let _ = (status, headers, code);
+    fn was_refused(&self, _status: StatusCode, _headers: &HeaderMap, _code: &str) -> bool {
         false
     }
 
@@ -149,8 +154,7 @@ pub(in crate::store::remote) trait Backend: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// What is wrong with the answer.
-    fn learn(&self, body: &[u8]) -> Result<(), String> {
-        let _ = body;
+    fn learn(&self, _body: &[u8]) -> Result<(), String> {
         Ok(())
     }
 
@@ -179,7 +183,7 @@ pub(in crate::store::remote) trait Backend: Send + Sync + fmt::Debug {
 }
 
 /// Makes a request for a URL, whose parts must be escaped.
-pub(in crate::store::remote) fn request(ask: &Ask<'_>, url: &str) -> Result<HttpRequest, FetchError> {
+pub(crate) fn request(ask: &Ask<'_>, url: &str) -> Result<HttpRequest, FetchError> {
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     *request.method_mut() = ask.method.clone();
     *request.headers_mut() = ask.headers.clone();
@@ -190,7 +194,7 @@ pub(in crate::store::remote) fn request(ask: &Ask<'_>, url: &str) -> Result<Http
 
 /// Returns the error of a request for which there are no credentials. What to do comes first. That the service of a
 /// cloud's machines does not answer is no news elsewhere, and is only logged.
-pub(in crate::store::remote) fn without_credentials(backend: &dyn Backend, error: &object_store::Error) -> FetchError {
+pub(crate) fn without_credentials(backend: &dyn Backend, error: &object_store::Error) -> FetchError {
     let (store, remedy, why) = (backend.store(), backend.remedy(), hide(&error.to_string()));
     log::debug!("{store}: no credentials: {why}");
     let is_service = ["169.254.", "metadata.google.internal"].iter().any(|service| why.contains(service));
@@ -198,13 +202,18 @@ pub(in crate::store::remote) fn without_credentials(backend: &dyn Backend, error
     FetchError::Denied(format!("{store}: no credentials; {remedy}{why}"))
 }
 
+/// Returns the token of a page as a part of a query; nothing for the first page.
+pub(crate) fn token(name: &str, more: Option<&str>) -> String {
+    more.map_or(String::new(), |more| format!("&{name}={}", escape_value(more.as_bytes())))
+}
+
 /// Parses a number of bytes; `None` if no file can have that many.
-pub(in crate::store::remote) fn size(text: &str) -> Option<u64> {
+pub(crate) fn size(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|size| i64::try_from(*size).is_ok())
 }
 
 /// Returns an entity tag without its quotes; a weak tag stays as it is.
-pub(in crate::store::remote) fn etag(text: &str) -> &str {
+pub(crate) fn etag(text: &str) -> &str {
     match text.strip_prefix("W/") {
         Some(_) => text,
         None => text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text),
@@ -212,7 +221,7 @@ pub(in crate::store::remote) fn etag(text: &str) -> &str {
 }
 
 /// Returns what the headers of an answer say of the object, other than its size.
-pub(in crate::store::remote) fn state(headers: &HeaderMap) -> State {
+pub(crate) fn state(headers: &HeaderMap) -> State {
     let text = |name: http::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     State {
         size: None,

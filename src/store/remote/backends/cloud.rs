@@ -14,7 +14,7 @@ use serde::{
     de::{IgnoredAny, MapAccess, Visitor},
 };
 
-use super::backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request, size, without_credentials};
+use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, size, token, without_credentials};
 use crate::store::remote::{
     listing::{
         json::{self, Each, Size},
@@ -25,21 +25,15 @@ use crate::store::remote::{
 };
 
 /// A container of an Azure storage account.
-pub(in crate::store::remote) struct Azure {
-    pub(in crate::store::remote) store: Arc<str>,
+pub(crate) struct Azure {
+    pub(crate) store: Arc<str>,
     /// The address of the container, without `/` at its end.
-    pub(in crate::store::remote) base: String,
-    pub(in crate::store::remote) account: String,
+    pub(crate) base: String,
+    pub(crate) account: String,
     /// `None`: nothing is signed.
-    pub(in crate::store::remote) credentials: Option<AzureCredentialProvider>,
+    pub(crate) credentials: Option<AzureCredentialProvider>,
     /// A signature of the URL.
-    pub(in crate::store::remote) query: Option<String>,
-}
-
-impl fmt::Debug for Azure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Azure").field("store", &self.store).finish_non_exhaustive()
-    }
+    pub(crate) query: Option<String>,
 }
 
 impl Backend for Azure {
@@ -53,7 +47,7 @@ impl Backend for Azure {
                 Target::Store => self.base.clone(),
                 Target::Object(key) => format!("{}/{}", self.base, escape_object(key)),
                 Target::List { prefix, more, most } => {
-                    let more = more.map_or(String::new(), |more| format!("&marker={}", escape_value(more.as_bytes())));
+                    let more = token("marker", more);
                     let prefix = escape_value(prefix);
                     let base = &self.base;
                     format!("{base}?restype=container&comp=list&delimiter=%2F&maxresults={most}&prefix={prefix}{more}")
@@ -74,8 +68,31 @@ impl Backend for Azure {
         })
     }
 
+    /// A page of `List Blobs`.
     fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
-        azure_page(body, to)
+        const OBJECT: &str = "Blob";
+        const FOLDER: &str = "BlobPrefix";
+        let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+        let rest = xml::items(body, &[OBJECT, FOLDER], &mut |kind, item| {
+            let Some(name) = item.get("Name") else { return Err("a blob without a name".into()) };
+            if kind == FOLDER {
+                return to.take(Found::folder(name));
+            }
+            // With a hierarchical namespace, folders are listed as blobs too.
+            if item.get("ResourceType") == Some("directory") || item.get("hdi_isfolder") == Some("true") {
+                return Ok(());
+            }
+            let state = State {
+                size: item.get("Content-Length").and_then(size),
+                etag: item.get("Etag").map_or("", etag).into(),
+                modified: item.get("Last-Modified").and_then(time::parse),
+            };
+            to.take(Found::object(name, state))
+        })?;
+        if rest.get("EnumerationResults").is_none() {
+            return Err("the answer is no listing of a container".into());
+        }
+        Ok(rest.get(NEXT).filter(|more| !more.is_empty()).map(Into::into))
     }
 
     fn next_page(&self, _: &HeaderMap, body: &[u8]) -> Option<String> {
@@ -91,46 +108,13 @@ impl Backend for Azure {
 /// Element of a listing of Azure with the token for the next page.
 const NEXT: &str = "NextMarker";
 
-/// A page of `List Blobs`.
-fn azure_page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
-    const OBJECT: &str = "Blob";
-    const FOLDER: &str = "BlobPrefix";
-    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let rest = xml::items(body, &[OBJECT, FOLDER], &mut |kind, item| {
-        let Some(name) = item.get("Name") else { return Err("a blob without a name".into()) };
-        if kind == FOLDER {
-            return to.take(Found::Folder(name.as_bytes().to_vec()));
-        }
-        // With a hierarchical namespace, folders are listed as blobs too.
-        if item.get("ResourceType") == Some("directory") || item.get("hdi_isfolder") == Some("true") {
-            return Ok(());
-        }
-        let state = State {
-            size: item.get("Content-Length").and_then(size),
-            etag: item.get("Etag").map_or("", etag).into(),
-            modified: item.get("Last-Modified").and_then(time::parse),
-        };
-        to.take(Found::Object(Object { key: name.as_bytes().to_vec(), state }))
-    })?;
-    if rest.get("EnumerationResults").is_none() {
-        return Err("the answer is no listing of a container".into());
-    }
-    Ok(rest.get(NEXT).filter(|more| !more.is_empty()).map(Into::into))
-}
-
 /// A bucket of Google Cloud Storage, by its JSON interface for listings and the XML one for bytes.
-pub(in crate::store::remote) struct Gcs {
-    pub(in crate::store::remote) store: Arc<str>,
+pub(crate) struct Gcs {
+    pub(crate) store: Arc<str>,
     /// The address of the service, without `/` at its end.
-    pub(in crate::store::remote) base: String,
-    pub(in crate::store::remote) bucket: String,
-    pub(in crate::store::remote) credentials: Option<GcpCredentialProvider>,
-}
-
-impl fmt::Debug for Gcs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gcs").field("store", &self.store).finish_non_exhaustive()
-    }
+    pub(crate) base: String,
+    pub(crate) bucket: String,
+    pub(crate) credentials: Option<GcpCredentialProvider>,
 }
 
 impl Backend for Gcs {
@@ -145,8 +129,7 @@ impl Backend for Gcs {
                 Target::Store => format!("{base}/{bucket}/"),
                 Target::Object(key) => format!("{base}/{bucket}/{}", escape_object(key)),
                 Target::List { prefix, more, most } => {
-                    let more =
-                        more.map_or(String::new(), |more| format!("&pageToken={}", escape_value(more.as_bytes())));
+                    let more = token("pageToken", more);
                     let fields = "fields=kind,prefixes,nextPageToken,items(name,size,etag,md5Hash,generation,updated)";
                     let prefix = escape_value(prefix);
                     format!(
@@ -173,8 +156,15 @@ impl Backend for Gcs {
         })
     }
 
+    /// A page of `objects.list`.
     fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
-        gcs_page(body, to)
+        let mut from = serde_json::Deserializer::from_slice(body);
+        let listed = from.deserialize_map(Listed(to)).and_then(|listed| from.end().map(|()| listed));
+        let (kind, more) = listed.map_err(json::wrong)?;
+        match kind.as_deref() {
+            Some("storage#objects") => Ok(more),
+            _ => Err("the answer is no listing of a bucket".into()),
+        }
     }
 
     fn state(&self, headers: &HeaderMap) -> State {
@@ -186,17 +176,6 @@ impl Backend for Gcs {
     fn remedy(&self) -> &'static str {
         "log in with `gcloud auth application-default login`, name a key file by GOOGLE_APPLICATION_CREDENTIALS, or say \
          --no-sign-request for a public bucket; listing needs storage.objects.list, reading storage.objects.get"
-    }
-}
-
-/// A page of `objects.list`.
-fn gcs_page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
-    let mut from = serde_json::Deserializer::from_slice(body);
-    let listed = from.deserialize_map(Listed(to)).and_then(|listed| from.end().map(|()| listed));
-    let (kind, more) = listed.map_err(json::wrong)?;
-    match kind.as_deref() {
-        Some("storage#objects") => Ok(more),
-        _ => Err("the answer is no listing of a bucket".into()),
     }
 }
 
@@ -230,10 +209,9 @@ impl<'de> Visitor<'de> for Listed<'_> {
                     let modified = item.updated.as_deref().and_then(time::parse);
                     let etag = item.generation.unwrap_or_default().into();
                     let state = State { size: item.size.0, etag, modified };
-                    self.0.take(Found::Object(Object { key: item.name.into_bytes(), state }))
+                    self.0.take(Found::object(item.name, state))
                 }))?,
-                "prefixes" => fields
-                    .next_value_seed(Each(&mut |prefix: String| self.0.take(Found::Folder(prefix.into_bytes()))))?,
+                "prefixes" => fields.next_value_seed(Each(&mut |prefix: String| self.0.take(Found::folder(prefix))))?,
                 _ => drop(fields.next_value::<IgnoredAny>()?),
             }
         }
@@ -253,11 +231,14 @@ mod tests {
             </Content-Length></Properties></Blob><BlobPrefix><Name>a/d/</Name></BlobPrefix></Blobs><NextMarker>m</NextMarker>\
             </EnumerationResults>";
         let mut page = Page { most: 10, ..Page::default() };
-        let more = azure_page(body, &mut page).unwrap();
+        let (store, base, account) = ("az://a/c".into(), String::new(), "a".into());
+        let azure = Azure { store, base, account, credentials: None, query: None };
+        let read = |body: &[u8], page: &mut Page| azure.page(b"", &HeaderMap::new(), body, page);
+        let more = read(body, &mut page).unwrap();
         let state = State { size: Some(7), etag: "0x8D".into(), modified: Some(1_709_210_096) };
-        assert_eq!(page.objects, [Object { key: b"a/x & y".to_vec(), state }]);
-        assert_eq!((page.folders.clone(), more.as_deref()), (vec![b"a/d/".to_vec()], Some("m")));
-        assert!(azure_page(b"<html></html>", &mut page).is_err());
+        assert_eq!(page.found, [Found::object("a/x & y", state), Found::folder("a/d/")]);
+        assert_eq!(more.as_deref(), Some("m"));
+        assert!(read(b"<html></html>", &mut page).is_err());
     }
 
     #[test]
@@ -265,10 +246,12 @@ mod tests {
         let body = br#"{"kind":"storage#objects","nextPageToken":"t","prefixes":["d/"],"items":[{"name":"x","size":"7",
             "generation":"12","updated":"2024-02-29T12:34:56.000Z"}]}"#;
         let mut page = Page { most: 10, ..Page::default() };
-        let more = gcs_page(body, &mut page).unwrap();
+        let gcs = Gcs { store: "gs://b".into(), base: String::new(), bucket: "b".into(), credentials: None };
+        let read = |body: &[u8], page: &mut Page| gcs.page(b"", &HeaderMap::new(), body, page);
+        let more = read(body, &mut page).unwrap();
         let state = State { size: Some(7), etag: "12".into(), modified: Some(1_709_210_096) };
-        assert_eq!(page.objects, [Object { key: b"x".to_vec(), state }]);
-        assert_eq!((page.folders.clone(), more.as_deref()), (vec![b"d/".to_vec()], Some("t")));
-        assert!(gcs_page(b"{}", &mut page).is_err() && gcs_page(b"<html>", &mut page).is_err());
+        assert_eq!(page.found, [Found::folder("d/"), Found::object("x", state)]);
+        assert_eq!(more.as_deref(), Some("t"));
+        assert!(read(b"{}", &mut page).is_err() && read(b"<html>", &mut page).is_err());
     }
 }

@@ -3,7 +3,7 @@
 //! A branch or tag is resolved to a commit when it is opened. Every request names that commit, whose files never
 //! change.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, header};
@@ -11,7 +11,7 @@ use object_store::client::HttpRequest;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use super::backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request};
+use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, token};
 use crate::store::remote::{
     listing::{
         json::{self, Size},
@@ -22,24 +22,18 @@ use crate::store::remote::{
 };
 
 /// One repository at one revision.
-pub(in crate::store::remote) struct Hub {
-    pub(in crate::store::remote) store: Arc<str>,
+pub(crate) struct Hub {
+    pub(crate) store: Arc<str>,
     /// The address of the Hub, without `/` at its end.
-    pub(in crate::store::remote) base: String,
-    pub(in crate::store::remote) kind: Repository,
+    pub(crate) base: String,
+    pub(crate) kind: Repository,
     /// `owner/name`.
-    pub(in crate::store::remote) name: String,
+    pub(crate) name: String,
     /// What was asked for, and its commit once that is known.
-    pub(in crate::store::remote) revision: Mutex<String>,
-    pub(in crate::store::remote) authorization: Option<HeaderValue>,
+    pub(crate) revision: Mutex<String>,
+    pub(crate) authorization: Option<HeaderValue>,
     /// Where the token comes from, as users know it.
-    pub(in crate::store::remote) origin: Option<String>,
-}
-
-impl fmt::Debug for Hub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub").field("store", &self.store).finish_non_exhaustive()
-    }
+    pub(crate) origin: Option<String>,
 }
 
 impl Backend for Hub {
@@ -58,7 +52,7 @@ impl Backend for Hub {
                 Target::List { prefix, more, most } => {
                     let folder = escape(prefix.strip_suffix(b"/").unwrap_or(prefix));
                     let folder = if folder.is_empty() { folder } else { format!("/{folder}") };
-                    let more = more.map_or(String::new(), |more| format!("&cursor={}", escape_value(more.as_bytes())));
+                    let more = token("cursor", more);
                     format!("{base}/api/{api}{name}/tree/{revision}{folder}?expand=false&limit={most}{more}")
                 }
             };
@@ -155,13 +149,13 @@ struct Commit {
 fn page(body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
     json::each(body, &mut |entry: Entry| {
         if entry.kind.as_deref() == Some("directory") {
-            return to.take(Found::Folder(format!("{}/", entry.path).into_bytes()));
+            return to.take(Found::folder(format!("{}/", entry.path)));
         }
         let (tag, Size(size)) = entry.lfs.map_or((None, Size(None)), |large| (large.oid, large.size));
         let tag = tag.or(entry.oid).unwrap_or_default();
         let modified = entry.last_commit.and_then(|commit| time::parse(&commit.date?));
         let state = State { size: size.or(entry.size.0), etag: tag.into(), modified };
-        to.take(Found::Object(Object { key: entry.path.into(), state }))
+        to.take(Found::object(entry.path, state))
     })
 }
 
@@ -186,9 +180,12 @@ mod tests {
             {"type":"file","oid":"3","size":7,"path":"README.md"}]"#;
         let mut page = Page { most: 10, ..Page::default() };
         crate::store::remote::backends::hub::page(body, &mut page).unwrap();
-        assert_eq!(page.folders, [b"data/".to_vec()]);
-        let found: Vec<_> = page.objects.iter().map(|o| (&*o.key, o.state.size, &*o.state.etag)).collect();
-        assert_eq!(found, [(&b"big.wshard"[..], Some(5000), "f00d"), (&b"README.md"[..], Some(7), "3")]);
+        let state = |size, etag: &str| State { size: Some(size), etag: etag.into(), modified: None };
+        let (large, small) = (state(5000, "f00d"), state(7, "3"));
+        assert_eq!(
+            page.found,
+            [Found::folder("data/"), Found::object("big.wshard", large), Found::object("README.md", small)]
+        );
         assert!(crate::store::remote::backends::hub::page(b"{\"error\":\"no\"}", &mut page).is_err());
         let link = "<https://huggingface.co/api/datasets/a/b/tree/main?limit=2&cursor=eyJ%3D%3D>; rel=\"next\"";
         assert_eq!(cursor(link).as_deref(), Some("eyJ=="));

@@ -1,6 +1,6 @@
 //! S3, and servers with the same protocol.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, StatusCode};
@@ -10,7 +10,7 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
-use super::backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request, size, without_credentials};
+use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, size, without_credentials};
 use crate::store::remote::{
     listing::{time, xml},
     location::{escape_object, escape_value, unescape},
@@ -18,16 +18,16 @@ use crate::store::remote::{
 };
 
 /// Keys, and where they come from, as users know it.
-pub(in crate::store::remote) struct Keys {
-    pub(in crate::store::remote) provider: AwsCredentialProvider,
-    pub(in crate::store::remote) origin: String,
+pub(crate) struct Keys {
+    pub(crate) provider: AwsCredentialProvider,
+    pub(crate) origin: String,
 }
 
 /// Characters of a key's name that messages show. They tell keys apart.
 const SHOWN_OF_KEY: usize = 4;
 
 /// A bucket.
-pub(in crate::store::remote) struct S3 {
+pub(crate) struct S3 {
     store: Arc<str>,
     /// The address of the bucket, without `/` at its end.
     base: String,
@@ -42,14 +42,8 @@ pub(in crate::store::remote) struct S3 {
     requester_pays: bool,
 }
 
-impl fmt::Debug for S3 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("S3").field("store", &self.store).finish_non_exhaustive()
-    }
-}
-
 impl S3 {
-    pub(in crate::store::remote) fn new(
+    pub(crate) fn new(
         bucket: &str,
         endpoint: Option<&str>,
         region: String,
@@ -114,8 +108,41 @@ impl Backend for S3 {
         })
     }
 
+    /// A page of `ListObjectsV2`.
     fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
-        page(body, to)
+        const OBJECT: &str = "Contents";
+        const FOLDER: &str = "CommonPrefixes";
+        // The token may follow the keys.
+        let is_escaped = xml::has_leaf(body, "EncodingType", "url");
+        let key = |text: &str| match is_escaped {
+            // As in a form: a space is `+`.
+            true => unescape(text.replace('+', " ").as_bytes()),
+            false => text.as_bytes().to_vec(),
+        };
+        let rest = xml::items(body, &[OBJECT, FOLDER], &mut |kind, item| {
+            if kind == FOLDER {
+                return item.get("Prefix").map_or(Ok(()), |prefix| to.take(Found::folder(key(prefix))));
+            }
+            let Some(name) = item.get("Key") else { return Err("an object without a key".into()) };
+            let state = State {
+                size: item.get("Size").and_then(size),
+                etag: item.get("ETag").map_or("", etag).into(),
+                modified: item.get("LastModified").and_then(time::parse),
+            };
+            to.take(Found::object(key(name), state))
+        })?;
+        if rest.get("IsTruncated").is_none() && rest.get("Name").is_none() {
+            return Err("the answer is no listing of a bucket".into());
+        }
+        // The token that was found without parsing the document is only a guess.
+        if is_escaped != rest.get("EncodingType").is_some_and(|kind| kind.eq_ignore_ascii_case("url")) {
+            return Err("the answer does not say how its keys are written".into());
+        }
+        if rest.get("IsTruncated") != Some("true") {
+            return Ok(None);
+        }
+        let more = rest.get(NEXT).filter(|more| !more.is_empty());
+        Ok(Some(more.ok_or("the listing goes on, and the answer does not say where")?.to_owned()))
     }
 
     fn next_page(&self, _: &HeaderMap, body: &[u8]) -> Option<String> {
@@ -162,43 +189,6 @@ impl Backend for S3 {
 /// Element of a listing with the token for the next page.
 const NEXT: &str = "NextContinuationToken";
 
-/// A page of `ListObjectsV2`.
-fn page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
-    const OBJECT: &str = "Contents";
-    const FOLDER: &str = "CommonPrefixes";
-    // The token may follow the keys.
-    let is_escaped = xml::has_leaf(body, "EncodingType", "url");
-    let key = |text: &str| match is_escaped {
-        // As in a form: a space is `+`.
-        true => unescape(text.replace('+', " ").as_bytes()),
-        false => text.as_bytes().to_vec(),
-    };
-    let rest = xml::items(body, &[OBJECT, FOLDER], &mut |kind, item| {
-        if kind == FOLDER {
-            return item.get("Prefix").map_or(Ok(()), |prefix| to.take(Found::Folder(key(prefix))));
-        }
-        let Some(name) = item.get("Key") else { return Err("an object without a key".into()) };
-        let state = State {
-            size: item.get("Size").and_then(size),
-            etag: item.get("ETag").map_or("", etag).into(),
-            modified: item.get("LastModified").and_then(time::parse),
-        };
-        to.take(Found::Object(Object { key: key(name), state }))
-    })?;
-    if rest.get("IsTruncated").is_none() && rest.get("Name").is_none() {
-        return Err("the answer is no listing of a bucket".into());
-    }
-    // The token that was found without parsing the document is only a guess.
-    if is_escaped != rest.get("EncodingType").is_some_and(|kind| kind.eq_ignore_ascii_case("url")) {
-        return Err("the answer does not say how its keys are written".into());
-    }
-    if rest.get("IsTruncated") != Some("true") {
-        return Ok(None);
-    }
-    let more = rest.get(NEXT).filter(|more| !more.is_empty());
-    Ok(Some(more.ok_or("the listing goes on, and the answer does not say where")?.to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,13 +201,15 @@ mod tests {
             <ETag>&quot;e-1&quot;</ETag><LastModified>2024-02-29T12:34:56.000Z</LastModified></Contents>\
             <CommonPrefixes><Prefix>d/</Prefix></CommonPrefixes></ListBucketResult>";
         let mut page = Page { most: 10, ..Page::default() };
-        let more = crate::store::remote::backends::s3::page(body, &mut page).unwrap();
+        let s3 = S3::new("b", None, "us-east-1".into(), None, false);
+        let read = |body: &[u8], page: &mut Page| s3.page(b"", &HeaderMap::new(), body, page);
+        let more = read(body, &mut page).unwrap();
         let state = State { size: Some(7), etag: "e-1".into(), modified: Some(1_709_210_096) };
-        assert_eq!(page.objects, [Object { key: b"a b/c\n+".to_vec(), state }]);
-        assert_eq!((page.folders.clone(), more.as_deref()), (vec![b"d/".to_vec()], Some("x/y==")));
-        assert!(crate::store::remote::backends::s3::page(b"<html><body>no</body></html>", &mut page).is_err());
+        assert_eq!(page.found, [Found::object("a b/c\n+", state), Found::folder("d/")]);
+        assert_eq!(more.as_deref(), Some("x/y=="));
+        assert!(read(b"<html><body>no</body></html>", &mut page).is_err());
         let endless = b"<L><Name>b</Name><IsTruncated>true</IsTruncated></L>";
-        assert!(crate::store::remote::backends::s3::page(endless, &mut page).is_err());
+        assert!(read(endless, &mut page).is_err());
     }
 
     #[test]

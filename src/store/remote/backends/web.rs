@@ -3,14 +3,14 @@
 //! A folder is asked for by GET; the answer is the JSON of nginx or Caddy, or a page of HTML with links, as nginx,
 //! Apache, Caddy, lighttpd and Python write it. Where GET gives no listing, WebDAV's PROPFIND is tried.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, header};
 use object_store::client::HttpRequest;
 use serde::Deserialize;
 
-use super::backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request, size, state};
+use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, size, state};
 use crate::store::remote::{
     listing::{
         json::{self, Size},
@@ -21,20 +21,14 @@ use crate::store::remote::{
 };
 
 /// A host.
-pub(in crate::store::remote) struct Web {
-    pub(in crate::store::remote) store: Arc<str>,
+pub(crate) struct Web {
+    pub(crate) store: Arc<str>,
     /// Its address, without `/` at its end.
-    pub(in crate::store::remote) base: String,
+    pub(crate) base: String,
     /// Credentials.
-    pub(in crate::store::remote) authorization: Option<HeaderValue>,
+    pub(crate) authorization: Option<HeaderValue>,
     /// What follows each address.
-    pub(in crate::store::remote) query: Option<String>,
-}
-
-impl fmt::Debug for Web {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Web").field("store", &self.store).finish_non_exhaustive()
-    }
+    pub(crate) query: Option<String>,
 }
 
 impl Backend for Web {
@@ -118,8 +112,8 @@ fn item(prefix: &[u8], name: &[u8], is_folder: bool, state: State, to: &mut dyn 
         return Ok(());
     }
     to.take(match is_folder {
-        true => Found::Folder([prefix, name, b"/"].concat()),
-        false => Found::Object(Object { key: [prefix, name].concat(), state }),
+        true => Found::folder([prefix, name, b"/"].concat()),
+        false => Found::object([prefix, name].concat(), state),
     })
 }
 
@@ -196,7 +190,7 @@ fn propfind(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::remote::backends::backend::Page;
+    use crate::store::remote::backends::backend::{Node, Page};
 
     type Parse = fn(&[u8], &[u8], &mut dyn Collect) -> Result<(), String>;
 
@@ -205,12 +199,19 @@ mod tests {
         parse(prefix, body, &mut page).ok().map(|()| page)
     }
 
+    /// Keys of objects and of folders.
     fn names(page: &Page) -> (Vec<String>, Vec<String>) {
-        let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
-        (
-            page.objects.iter().map(|object| text(&object.key)).collect(),
-            page.folders.iter().map(|key| text(key)).collect(),
-        )
+        let text = |found: &Found| String::from_utf8_lossy(&found.key).into_owned();
+        let (folders, objects): (Vec<_>, Vec<_>) = page.found.iter().partition(|found| found.node == Node::Folder);
+        (objects.into_iter().map(text).collect(), folders.into_iter().map(text).collect())
+    }
+
+    fn first_object<'a>(page: &'a Page) -> &'a State {
+        let state = |found: &'a Found| match &found.node {
+            Node::Object(state) => Some(state),
+            Node::Folder => None,
+        };
+        page.found.iter().find_map(state).unwrap()
     }
 
     #[test]
@@ -219,7 +220,7 @@ mod tests {
             {"name":"x y","type":"file","mtime":"Thu, 29 Feb 2024 12:34:56 GMT","size":7}]"#;
         let page = parsed(json, b"a/", nginx).unwrap();
         assert_eq!(names(&page), (vec!["a/x y".into()], vec!["a/d/".into()]));
-        assert_eq!(page.objects[0].state, State { size: Some(7), etag: "".into(), modified: Some(1_709_210_096) });
+        assert_eq!(*first_object(&page), State { size: Some(7), etag: "".into(), modified: Some(1_709_210_096) });
         let caddy = br#"[{"name":"d/","size":1,"url":"./d/","mod_time":"2024-02-29T12:34:56.1Z","is_dir":true},
             {"name":"x","size":7,"url":"./x","mod_time":"2024-02-29T12:34:56.1Z","is_dir":false}]"#;
         assert_eq!(names(&parsed(json, b"", caddy).unwrap()), (vec!["x".into()], vec!["d/".into()]));
@@ -244,6 +245,6 @@ mod tests {
             </D:response></D:multistatus>";
         let page = parsed(propfind, b"a/", body).unwrap();
         assert_eq!(names(&page), (vec!["a/x y".into()], vec![]));
-        assert_eq!((page.objects[0].state.size, &*page.objects[0].state.etag), (Some(7), "e"));
+        assert_eq!((first_object(&page).size, &*first_object(&page).etag), (Some(7), "e"));
     }
 }

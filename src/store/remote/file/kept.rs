@@ -26,34 +26,29 @@ pub(super) type Unit = Range<u64>;
 
 /// Returns the units that hold the byte at `offset`, largest first.
 pub(super) fn units(offset: u64, size: u64) -> impl Iterator<Item = Unit> {
-    let aligned = move |length: u64| {
-        let start = offset / length * length;
-        start..(start + length).min(size)
-    };
     let front = (offset < FRONT).then(|| 0..FRONT.min(size));
-    let mut units = vec![aligned(BLOCK)];
+    let mut units = vec![block(offset, size)];
     units.extend(front);
-    units.push(aligned(GRANULE));
+    units.push(aligned(offset, GRANULE, size));
     units.dedup();
     units.into_iter()
 }
 
 /// Returns the block that holds the byte at `offset`.
 pub(super) fn block(offset: u64, size: u64) -> Unit {
-    let start = offset / BLOCK * BLOCK;
-    start..(start + BLOCK).min(size)
+    aligned(offset, BLOCK, size)
+}
+
+/// Returns the unit of a length that holds the byte at `offset`.
+fn aligned(offset: u64, length: u64, size: u64) -> Unit {
+    let start = offset / length * length;
+    start..(start + length).min(size)
 }
 
 /// Returns the key that a unit is stored under.
 pub(super) fn key(id: &ObjectId, unit: &Unit) -> Vec<u8> {
-    let mut key = Vec::with_capacity(id.store.len() + id.key.len() + id.etag.len() + 64);
-    for part in [&id.store, &id.key, &id.etag] {
-        key.extend((part.len() as u64).to_le_bytes());
-        key.extend(part.as_bytes());
-    }
-    for number in [id.size, unit.start, unit.end] {
-        key.extend(number.to_le_bytes());
-    }
+    let mut key = id.to_bytes();
+    key.extend([unit.start, unit.end].map(u64::to_le_bytes).as_flattened());
     key
 }
 
@@ -127,7 +122,7 @@ impl Blocks {
 
     /// Queues a finished run for writing, in units. Returns the units that the disk accepted.
     pub(super) fn store(&self, id: &ObjectId, run: &Run) -> Vec<Unit> {
-        let (Some(disk), Some(bytes)) = (self.disk_for(id), run.whole()) else { return Vec::new() };
+        let (Some(disk), Some(bytes)) = (self.disk_for(id), run.bytes.whole()) else { return Vec::new() };
         let range = &run.range;
         let whole = [block(range.start, id.size), 0..FRONT.min(id.size)];
         // They are equal for a small object.
@@ -152,7 +147,7 @@ impl Blocks {
         let mut whole = Buffer::zeroed(size as usize)?.with_room(self.cache.take(size));
         let mut rest = &mut *whole;
         for part in parts {
-            let bytes = part.whole().ok_or(io::ErrorKind::UnexpectedEof)?;
+            let bytes = part.bytes.whole().ok_or(io::ErrorKind::UnexpectedEof)?;
             let (here, after) = rest.split_at_mut_checked(bytes.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
             here.copy_from_slice(&bytes);
             rest = after;

@@ -41,24 +41,24 @@ struct Stream {
 impl Stream {
     /// Returns how many bytes to have in flight or in memory ahead of it. The window grows with the bytes read in
     /// order, so at most a few times as many bytes are fetched without use.
-    fn window(&self, most: u64) -> u64 {
+    fn window(&self) -> u64 {
         match self.run {
             _ if self.requests < 2 => 0,
             0..SURE => 0,
-            run @ SURE..0x10_0000 => (2 * run).min(most),
-            run => run.saturating_mul(4).min(most),
+            run @ SURE..0x10_0000 => (2 * run).min(MOST_AHEAD),
+            run => run.saturating_mul(4).min(MOST_AHEAD),
         }
     }
 }
 
 impl Streams {
     /// Notes that a range is read. Returns the end of what should be fetched by now: the end of the range for readers
-    /// that are not known to read on. `most` bounds what is fetched ahead, `size` is the object's.
-    pub(super) fn read(&mut self, range: &Range<u64>, size: u64, most: u64) -> u64 {
+    /// that are not known to read on. `size` is the object's.
+    pub(super) fn read(&mut self, range: &Range<u64>, size: u64) -> u64 {
         self.clock += 1;
         let clock = self.clock;
         let place = |stream: &Stream| {
-            let reach = stream.next.saturating_add(stream.window(most).max(BEHIND));
+            let reach = stream.next.saturating_add(stream.window().max(BEHIND));
             range.start >= stream.next.saturating_sub(BEFORE) && range.start <= reach
         };
         let nearest = self.streams.iter_mut().filter(|stream| place(stream));
@@ -85,7 +85,7 @@ impl Streams {
             // It reads beyond the announced range.
             (stream.end, stream.run, stream.requests) = (size, 0, 0);
         }
-        let window = stream.window(most);
+        let window = stream.window();
         // Up to the end of a request, which is also the end of a block, the unit of the disk cache.
         let target = stream.next.saturating_add(window).next_multiple_of(request_size(window)).min(stream.end);
         // Requests are large, instead of a few bytes after each read.
@@ -136,7 +136,7 @@ mod tests {
     const SIZE: u64 = 1 << 30;
 
     fn ahead(streams: &mut Streams, start: u64, length: u64) -> u64 {
-        streams.read(&(start..start + length), SIZE, MOST_AHEAD) - (start + length)
+        streams.read(&(start..start + length), SIZE) - (start + length)
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         let mut streams = Streams::default();
         assert_eq!(streams.expect(&(1000..10_001_000), MOST_AHEAD), 10_001_000);
         assert_eq!(ahead(&mut streams, 1000, 1_000_000), 9_000_000);
-        let end = streams.read(&(9_000_000..10_001_000), SIZE, MOST_AHEAD);
+        let end = streams.read(&(9_000_000..10_001_000), SIZE);
         assert_eq!(end, 10_001_000);
         assert_eq!(ahead(&mut streams, 10_001_000, 4096), 0);
     }

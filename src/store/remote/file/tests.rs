@@ -287,18 +287,19 @@ fn memory_of_blocks_is_used_again_within_the_budget() {
     let cache = Cache::new(16 << 20, Verify::Lazy);
     let fill = |number: u64, length: u64| {
         let (start, key) = (number * BLOCK, Key::new(0, Tag::Fetched, 1, number));
-        let run = Run::new(&cache, key, start..start + length, cache.take(length)).unwrap();
+        let memory = cache.expect_fetched(key, cache.take(length)).unwrap();
+        let run = Run { range: start..start + length, bytes: memory, ahead: None };
         let bytes = vec![number as u8; length as usize];
         // Nothing of the run that had its memory before is in it.
         assert_eq!(
-            (run.push(&bytes[..1000]), run.is_ready(start + 1000), run.is_ready(start + 1001)),
+            (run.bytes.add(&bytes[..1000]), run.is_ready(start + 1000), run.is_ready(start + 1001)),
             (1000, true, false)
         );
-        assert!(run.whole().is_none());
-        run.push(&bytes[1000..]);
-        assert!(run.whole().unwrap()[..] == bytes[..]);
-        assert_eq!(run.push(&bytes), 0);
-        run.keep(&cache);
+        assert!(run.bytes.whole().is_none());
+        run.bytes.add(&bytes[1000..]);
+        assert!(run.bytes.whole().unwrap()[..] == bytes[..]);
+        assert_eq!(run.bytes.add(&bytes), 0);
+        cache.keep_fetched(&run.bytes);
         // And what each entry takes by itself.
         assert!(cache.usage().1 <= (16 << 20) + (64 << 10), "{}", cache.usage().1);
     };
@@ -381,7 +382,7 @@ fn a_second_mount_asks_for_nothing() {
     server.fail(FetchError::Failed("the network is gone".into()), 0);
     reads(&again.blocks.file(server.clone()), &server);
     assert_eq!(server.take_asked(), []);
-    assert!(again.blocks.counters.disk_bytes.load(Relaxed) > 1_000_000);
+    assert!(again.blocks.counters.bytes_from_disk.load(Relaxed) > 1_000_000);
     // Another state of the object is nothing that the disk has.
     let mut changed = Server::new("object", size as usize);
     Arc::get_mut(&mut changed).unwrap().id.etag = "\"2\"".into();

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
 use reqwest::Response;
+use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
@@ -25,8 +26,9 @@ use super::{
 use crate::{
     runtime::runtime,
     store::remote::{
-        Options,
-        backends::backend::{Ask, Backend},
+        Location, Options,
+        auth::credentials,
+        backends::backend::{Ask, Backend, Target},
         listing::taken::Taken,
         object::FetchError,
     },
@@ -52,8 +54,8 @@ const LEAST: u64 = 1 << 10;
 /// Longest time that is added to now: longer than any wait, and small enough not to overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
-/// Counters of requests and their bytes.
-#[derive(Debug, Default)]
+/// Counters of requests and their bytes, as in `stats.json`.
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Counters {
     /// Requests sent, each attempt.
     pub(crate) requests: AtomicU64,
@@ -61,17 +63,17 @@ pub(crate) struct Counters {
     pub(crate) lists: AtomicU64,
     /// Of these, repeated attempts.
     pub(crate) retries: AtomicU64,
-    /// Bytes of objects that arrived.
-    pub(crate) bytes: AtomicU64,
     /// Requests that failed for good.
     pub(crate) failures: AtomicU64,
+    /// Bytes of objects that arrived.
+    pub(crate) bytes: AtomicU64,
 }
 
 /// Waits for the answer of a server, until the reader gives up. If a library panics, only this request fails.
 ///
 /// # Errors
 /// What `work` says.
-pub(in crate::store::remote) fn wait<T>(work: impl Future<Output = Result<T, FetchError>>) -> Result<T, FetchError> {
+pub(crate) fn wait<T>(work: impl Future<Output = Result<T, FetchError>>) -> Result<T, FetchError> {
     let runtime = runtime().map_err(|error| FetchError::Failed(error.to_string()))?;
     runtime.block_on(async {
         let mut work = pin!(AssertUnwindSafe(work).catch_unwind());
@@ -87,25 +89,25 @@ pub(in crate::store::remote) fn wait<T>(work: impl Future<Output = Result<T, Fet
 }
 
 /// Sends requests to one server.
-pub(in crate::store::remote) struct Client {
+pub(crate) struct Client {
+    pub(crate) backend: Arc<dyn Backend>,
     connections: Connections,
     places: Arc<Semaphore>,
-    pub(in crate::store::remote) timeout: Duration,
+    pub(crate) timeout: Duration,
     retries: u32,
-    pub(in crate::store::remote) counters: Arc<Counters>,
+    pub(crate) counters: Counters,
     on_trouble: Option<fn(&str)>,
 }
 
 /// An answer whose headers have arrived.
-pub(in crate::store::remote) struct Answer {
-    pub(in crate::store::remote) status: StatusCode,
-    pub(in crate::store::remote) headers: HeaderMap,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
     response: Response,
-    stall: Duration,
+    client: Arc<Client>,
     /// Time spent waiting for bytes, and bytes that came, since the speed was last checked.
     waited: Duration,
     came: u64,
-    counters: Arc<Counters>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -114,9 +116,9 @@ impl Answer {
     ///
     /// # Errors
     /// That the body is cut, or stalls.
-    pub(in crate::store::remote) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
         let begun = Instant::now();
-        let next = tokio::time::timeout(self.stall, self.response.chunk()).await;
+        let next = tokio::time::timeout(self.client.stall(), self.response.chunk()).await;
         self.waited += begun.elapsed();
         match next {
             Err(_) => Err(Trouble::late("the answer stalls")),
@@ -124,8 +126,8 @@ impl Answer {
             Ok(Ok(None)) => Ok(None),
             Ok(Ok(Some(bytes))) => {
                 self.came += bytes.len() as u64;
-                self.counters.bytes.fetch_add(bytes.len() as u64, Relaxed);
-                if self.waited >= self.stall {
+                self.client.counters.bytes.fetch_add(bytes.len() as u64, Relaxed);
+                if self.waited >= self.client.stall() {
                     if self.came < LEAST.saturating_mul(self.waited.as_secs()) {
                         return Err(Trouble::late("the answer comes too slowly"));
                     }
@@ -136,30 +138,19 @@ impl Answer {
         }
     }
 
-    /// Returns the body, cut after `most` bytes.
-    ///
-    /// # Errors
-    /// As [`Self::next`].
-    pub(in crate::store::remote) async fn collect(&mut self, most: usize) -> Result<Vec<u8>, Trouble> {
-        self.collect_within(most, &mut Taken::default()).await
-    }
-
-    /// Does the same as [`Self::collect`], and counts the body in `memory`.
+    /// Returns the body, cut after `most` bytes. If there is a `memory`, the body is counted in it.
     ///
     /// # Errors
     /// As [`Self::next`], and that there is no room.
-    pub(in crate::store::remote) async fn collect_within(
-        &mut self,
-        most: usize,
-        memory: &mut Taken,
-    ) -> Result<Vec<u8>, Trouble> {
+    pub(crate) async fn collect(&mut self, most: usize, mut memory: Option<&mut Taken>) -> Result<Vec<u8>, Trouble> {
         let mut body: Vec<u8> = Vec::new();
         while body.len() < most {
             let Some(bytes) = self.next().await? else { break };
             let needed = body.len() + bytes.len();
             if needed > body.capacity() {
                 let grown = needed.max(body.capacity() + body.capacity() / 2);
-                memory.grow(grown as u64).map_err(|why| Trouble::lasting(&why))?;
+                let counted = memory.as_mut().map_or(Ok(()), |memory| memory.grow(grown as u64));
+                counted.map_err(|why| Trouble::lasting(&why))?;
                 let no_memory = |_| Trouble::lasting("no memory for an answer");
                 body.try_reserve_exact(grown - body.len()).map_err(no_memory)?;
             }
@@ -170,29 +161,27 @@ impl Answer {
 }
 
 /// Returns a time in the future, however large `time` is.
-pub(in crate::store::remote) fn after(time: Duration) -> Instant {
+pub(crate) fn after(time: Duration) -> Instant {
     Instant::now() + time.min(LONGEST)
 }
 
 /// The attempts of one request: how many are left, and until when.
-pub(in crate::store::remote) struct Attempts {
+pub(crate) struct Attempts<'a> {
+    client: &'a Arc<Client>,
     begun: Instant,
     until: Instant,
     timeout: Duration,
-    retries: u32,
     made: u32,
     in_a_row: u32,
     /// Bytes received in all attempts.
     came: u64,
-    store: Arc<str>,
-    counters: Arc<Counters>,
     on_trouble: Option<fn(&str)>,
 }
 
-impl Attempts {
+impl Attempts<'_> {
     /// Notes that bytes have arrived, which renews the attempts. A server that sends only a few bytes in each attempt
     /// gains no more time than those bytes may take ([`LEAST`]).
-    pub(in crate::store::remote) fn progress(&mut self, bytes: u64) {
+    pub(crate) fn progress(&mut self, bytes: u64) {
         self.in_a_row = 0;
         self.came = self.came.saturating_add(bytes);
         let most = self.timeout.saturating_add(Duration::from_secs(self.came / LEAST)).min(LONGEST);
@@ -203,15 +192,12 @@ impl Attempts {
     ///
     /// # Errors
     /// That there is no attempt left, or no time.
-    pub(in crate::store::remote) async fn again(
-        &mut self,
-        trouble: Trouble,
-        wait: Option<Duration>,
-    ) -> Result<(), FetchError> {
+    pub(crate) async fn again(&mut self, trouble: Trouble, wait: Option<Duration>) -> Result<(), FetchError> {
         let Trouble { why, is_late, is_lasting } = trouble;
+        let (store, counters) = (self.client.backend.store(), &self.client.counters);
         if is_lasting {
-            self.counters.failures.fetch_add(1, Relaxed);
-            return Err(FetchError::Failed(format!("{}: {why}", self.store)));
+            counters.failures.fetch_add(1, Relaxed);
+            return Err(FetchError::Failed(format!("{store}: {why}")));
         }
         let pause = PAUSE.saturating_mul(1 << self.in_a_row.min(16)).min(LONGEST_PAUSE);
         // Between half and all of the pause, so that many readers do not return at the same moment.
@@ -220,104 +206,57 @@ impl Attempts {
         let out_of_time = after(pause) >= self.until;
         self.made += 1;
         self.in_a_row += 1;
-        if self.in_a_row > self.retries || out_of_time {
-            self.counters.failures.fetch_add(1, Relaxed);
+        if self.in_a_row > self.client.retries || out_of_time {
+            counters.failures.fetch_add(1, Relaxed);
             let seconds = self.begun.elapsed().as_secs_f64();
             let attempts = if self.made == 1 { "1 attempt".into() } else { format!("{} attempts", self.made) };
-            let store = &self.store;
             let text = format!(
                 "{store}: {why}, in {attempts} and {seconds:.1} s; is the server reachable? --timeout and --retries say \
                  how long to try"
             );
             return Err(if is_late || out_of_time { FetchError::TimedOut(text) } else { FetchError::Failed(text) });
         }
-        log::debug!("{}: {why}; again in {:.2} s", self.store, pause.as_secs_f64());
+        log::debug!("{store}: {why}; again in {:.2} s", pause.as_secs_f64());
         if self.begun.elapsed() + pause >= PATIENCE
             && let Some(tell) = self.on_trouble.take()
         {
-            tell(&format!("{}: {why}; trying again", self.store));
+            tell(&format!("{store}: {why}; trying again"));
         }
-        self.counters.retries.fetch_add(1, Relaxed);
+        counters.retries.fetch_add(1, Relaxed);
         tokio::time::sleep(pause).await;
         Ok(())
-    }
-}
-
-impl Client {
-    /// # Errors
-    /// What is wrong with the certificates, or the machine.
-    pub(in crate::store::remote) fn new(options: &Options) -> Result<Self, FetchError> {
-        Ok(Self {
-            connections: Connections::new(Settings::new(options)?),
-            places: Arc::new(Semaphore::new(AT_ONCE)),
-            timeout: options.timeout,
-            retries: options.retries,
-            counters: Arc::default(),
-            on_trouble: options.on_trouble,
-        })
-    }
-
-    /// Returns the attempts that `--timeout` and `--retries` permit.
-    pub(in crate::store::remote) fn attempts(&self, store: &Arc<str>) -> Attempts {
-        self.attempts_within(store, self.timeout)
-    }
-
-    /// Returns attempts within another time limit.
-    pub(in crate::store::remote) fn attempts_within(&self, store: &Arc<str>, timeout: Duration) -> Attempts {
-        let begun = Instant::now();
-        Attempts {
-            begun,
-            until: after(timeout),
-            timeout,
-            retries: self.retries,
-            made: 0,
-            in_a_row: 0,
-            came: 0,
-            store: store.clone(),
-            counters: self.counters.clone(),
-            on_trouble: self.on_trouble,
-        }
     }
 
     /// Sends a request until an attempt succeeds, or fails in a way that no other attempt would change.
     ///
     /// # Errors
     /// [`FetchError`] for every answer but success.
-    pub(in crate::store::remote) async fn send(
-        &self,
-        backend: &dyn Backend,
-        ask: &Ask<'_>,
-        attempts: &mut Attempts,
-    ) -> Result<Answer, FetchError> {
+    pub(crate) async fn send(&mut self, ask: &Ask<'_>) -> Result<Answer, FetchError> {
+        let client = self.client;
+        let backend = &client.backend;
         let mut is_second_chance = false;
         loop {
-            let left = attempts.until.saturating_duration_since(Instant::now());
+            let left = self.until.saturating_duration_since(Instant::now());
             let request = match tokio::time::timeout(left.max(STALL), backend.request(ask)).await {
                 Ok(request) => request?,
                 Err(_) => {
-                    attempts.again(Trouble::late("credentials do not arrive"), None).await?;
+                    self.again(Trouble::late("credentials do not arrive"), None).await?;
                     continue;
                 }
             };
-            let place = self.places.clone().acquire_owned().await;
+            let place = client.places.clone().acquire_owned().await;
             let Ok(place) = place else { return Err(FetchError::Failed("shutting down".into())) };
-            self.counters.requests.fetch_add(1, Relaxed);
-            if matches!(ask.target, crate::store::remote::backends::backend::Target::List { .. }) {
-                self.counters.lists.fetch_add(1, Relaxed);
+            client.counters.requests.fetch_add(1, Relaxed);
+            if matches!(ask.target, Target::List { .. }) {
+                client.counters.lists.fetch_add(1, Relaxed);
             }
-            let stall = STALL.min(self.timeout);
-            let sent = self.connections.send(request, backend.may_be_led());
-            let answered = tokio::time::timeout(stall, sent).await;
-            let response = match answered {
-                Ok(Ok(response)) => response,
-                Ok(Err(error)) => {
+            let sent = client.connections.send(request, backend.may_be_led());
+            let sent = tokio::time::timeout(client.stall(), sent).await;
+            let response = match sent.unwrap_or_else(|_| Err(Trouble::late("no answer in time"))) {
+                Ok(response) => response,
+                Err(trouble) => {
                     drop(place);
-                    attempts.again(error, None).await?;
-                    continue;
-                }
-                Err(_) => {
-                    drop(place);
-                    attempts.again(Trouble::late("no answer in time"), None).await?;
+                    self.again(trouble, None).await?;
                     continue;
                 }
             };
@@ -325,16 +264,15 @@ impl Client {
                 status: response.status(),
                 headers: response.headers().clone(),
                 response,
-                stall,
+                client: client.clone(),
                 waited: Duration::ZERO,
                 came: 0,
-                counters: self.counters.clone(),
                 _place: place,
             };
             if answer.status.is_success() {
                 return Ok(answer);
             }
-            let text = answer.collect(REFUSAL).await.unwrap_or_default();
+            let text = answer.collect(REFUSAL, None).await.unwrap_or_default();
             let code = code(&text);
             let status = answer.status;
             let wait = retry_after(&answer.headers);
@@ -344,18 +282,21 @@ impl Client {
                 is_second_chance = true;
                 continue;
             }
-            let said = format!("{} {}", status.as_u16(), if code.is_empty() { reason(status) } else { &code });
+            let said = format!(
+                "{} {}",
+                status.as_u16(),
+                if code.is_empty() { status.canonical_reason().unwrap_or_default() } else { &code }
+            );
             let said = said.trim_end();
             let store = backend.store();
             return Err(match status {
-                StatusCode::PRECONDITION_FAILED => FetchError::Changed,
-                StatusCode::RANGE_NOT_SATISFIABLE => FetchError::Changed,
+                StatusCode::PRECONDITION_FAILED | StatusCode::RANGE_NOT_SATISFIABLE => FetchError::Changed,
                 StatusCode::NOT_FOUND | StatusCode::GONE => FetchError::Gone,
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                     FetchError::Denied(format!("{store}: the server said {said}; {}", backend.refused()))
                 }
                 status if is_passing(status, &code) => {
-                    attempts.again(Trouble::passing(&format!("the server said {said}")), wait).await?;
+                    self.again(Trouble::passing(&format!("the server said {said}")), wait).await?;
                     continue;
                 }
                 status if status.is_redirection() => FetchError::Failed(format!(
@@ -367,15 +308,38 @@ impl Client {
     }
 }
 
+impl Client {
+    /// # Errors
+    /// What is wrong with the configuration, the certificates, or the machine.
+    pub(crate) fn new(location: &Location, options: &Options) -> Result<Arc<Self>, FetchError> {
+        Ok(Arc::new(Self {
+            backend: credentials::backend(location, options)?,
+            connections: Connections::new(Settings::new(options)?),
+            places: Arc::new(Semaphore::new(AT_ONCE)),
+            timeout: options.timeout,
+            retries: options.retries,
+            counters: Counters::default(),
+            on_trouble: options.on_trouble,
+        }))
+    }
+
+    fn stall(&self) -> Duration {
+        STALL.min(self.timeout)
+    }
+
+    /// Returns the attempts that `--timeout` and `--retries` permit, or those within another time limit.
+    pub(crate) fn attempts(self: &Arc<Self>, within: Option<Duration>) -> Attempts<'_> {
+        let timeout = within.unwrap_or(self.timeout);
+        let (begun, on_trouble) = (Instant::now(), self.on_trouble);
+        Attempts { client: self, begun, until: after(timeout), timeout, made: 0, in_a_row: 0, came: 0, on_trouble }
+    }
+}
+
 /// Returns whether another attempt a little later may succeed.
 fn is_passing(status: StatusCode, code: &str) -> bool {
     status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
         || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT)
         || matches!(code, "SlowDown" | "RequestTimeout" | "InternalError" | "ServerBusy")
-}
-
-fn reason(status: StatusCode) -> &'static str {
-    status.canonical_reason().unwrap_or_default()
 }
 
 /// Returns the code of an error in XML or JSON, if it is a plain word. No other text of a server goes into messages.

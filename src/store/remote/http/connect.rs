@@ -45,7 +45,7 @@ const CREDENTIALS: usize = 1 << 20;
 /// From how far an address can be reached. A server must not lead this program to an address that is nearer than its
 /// own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::store::remote) enum Reach {
+pub(crate) enum Reach {
     /// From everywhere.
     Everywhere,
     /// From its own network: private addresses.
@@ -92,16 +92,9 @@ impl Reach {
 }
 
 /// That a rule forbids the way to a place.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 struct Refused(String);
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for Refused {}
 
 /// Resolves names to addresses that are no nearer than `reach`.
 struct Within {
@@ -134,7 +127,7 @@ impl Resolve for Within {
 
 /// What is the same for all connections.
 #[derive(Debug, Clone)]
-pub(in crate::store::remote) struct Settings {
+pub(crate) struct Settings {
     certificates: Vec<Certificate>,
     connect: Duration,
 }
@@ -144,7 +137,7 @@ impl Settings {
     ///
     /// # Errors
     /// What is wrong with the certificates.
-    pub(in crate::store::remote) fn new(options: &Options) -> Result<Self, FetchError> {
+    pub(crate) fn new(options: &Options) -> Result<Self, FetchError> {
         let mut certificates = Vec::new();
         let bundle = options.ca_bundle.clone().or_else(|| std::env::var_os("AWS_CA_BUNDLE").map(Into::into));
         if let Some(bundle) = bundle.filter(|bundle| !bundle.as_os_str().is_empty()) {
@@ -177,7 +170,7 @@ impl Settings {
 }
 
 /// Connections to one store, and to where it leads.
-pub(in crate::store::remote) struct Connections {
+pub(crate) struct Connections {
     settings: Settings,
     /// By how near they may lead.
     clients: [OnceLock<reqwest::Client>; 3],
@@ -188,7 +181,7 @@ pub(in crate::store::remote) struct Connections {
 }
 
 impl Connections {
-    pub(in crate::store::remote) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         let variables = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
         let host = |value: String| {
             let value = if value.contains("://") { value } else { format!("http://{value}") };
@@ -212,7 +205,7 @@ impl Connections {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub(in crate::store::remote) async fn send(&self, request: HttpRequest, is_led: bool) -> Result<Response, Trouble> {
+    pub(crate) async fn send(&self, request: HttpRequest, is_led: bool) -> Result<Response, Trouble> {
         let (parts, _) = request.into_parts();
         let unnameable = |_| Trouble::lasting("an address that no request can name");
         let mut url = Url::parse(&parts.uri.to_string()).map_err(unnameable)?;
@@ -300,7 +293,7 @@ fn next(url: &Url, answer: &Response, method: &Method) -> Option<Result<Url, Tro
 
 /// Returns why a request has failed. The innermost cause says it (an unknown name, a refused connection, a
 /// certificate).
-pub(in crate::store::remote) fn trouble(error: &reqwest::Error, host: &str) -> Trouble {
+pub(crate) fn trouble(error: &reqwest::Error, host: &str) -> Trouble {
     let mut cause: &(dyn Error + 'static) = error;
     loop {
         if let Some(refused) = cause.downcast_ref::<Refused>() {
@@ -349,7 +342,7 @@ fn of_tls(error: &rustls::Error, host: &str) -> Option<String> {
 
 /// Connects to services that give credentials. They are reached like stores, but redirects are not followed.
 #[derive(Debug)]
-pub(in crate::store::remote) struct Connector(pub(in crate::store::remote) Settings);
+pub(crate) struct Connector(pub(crate) Settings);
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {

@@ -11,7 +11,7 @@ use super::{
     trouble::Trouble,
 };
 use crate::store::remote::{
-    backends::backend::{Ask, Backend, State, Target},
+    backends::backend::{Ask, State, Target},
     object::{Fetch, FetchError, ObjectId},
 };
 
@@ -19,12 +19,11 @@ use crate::store::remote::{
 const WITHOUT_RANGES: u64 = 16 << 20;
 
 /// One object in one state.
-pub(in crate::store::remote) struct Object {
-    pub(in crate::store::remote) backend: Arc<dyn Backend>,
-    pub(in crate::store::remote) client: Arc<Client>,
-    pub(in crate::store::remote) key: Arc<[u8]>,
-    pub(in crate::store::remote) state: State,
-    pub(in crate::store::remote) id: ObjectId,
+pub(crate) struct Object {
+    pub(crate) client: Arc<Client>,
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) state: State,
+    pub(crate) id: ObjectId,
 }
 
 impl Fetch for Object {
@@ -40,12 +39,16 @@ impl Fetch for Object {
         Box::pin(async move {
             let mut at = range.start;
             let end = range.end.min(self.id.size);
-            let mut attempts = self.client.attempts(&self.id.store);
+            let mut attempts = self.client.attempts(None);
             while at < end {
                 let mut ask = Ask::new(Method::GET, Target::Object(&self.key));
                 ask.headers.insert(header::RANGE, number(&format!("bytes={at}-{}", end - 1))?);
-                condition(&self.state, &mut ask.headers)?;
-                let mut answer = self.client.send(&*self.backend, &ask, &mut attempts).await?;
+                let etag = &self.state.etag;
+                // Weak tags never match.
+                if !etag.is_empty() && !etag.starts_with("W/") {
+                    ask.headers.insert(header::IF_MATCH, number(&format!("\"{etag}\""))?);
+                }
+                let mut answer = attempts.send(&ask).await?;
                 let mut skip = self.check(&answer, at, end)?;
                 let trouble = loop {
                     match answer.next().await {
@@ -83,9 +86,9 @@ impl Object {
     /// them.
     fn check(&self, answer: &Answer, from: u64, end: u64) -> Result<u64, FetchError> {
         let store = &self.id.store;
-        let now = self.backend.state(&answer.headers);
+        let now = self.client.backend.state(&answer.headers);
         let is_same = match (&*self.state.etag, &*now.etag) {
-            _ if self.backend.is_pinned() => true,
+            _ if self.client.backend.is_pinned() => true,
             ("", _) | (_, "") => match (self.state.modified, now.modified) {
                 (Some(then), Some(now)) => then == now,
                 // Without a tag or time, parts of two states cannot be told apart.
@@ -129,15 +132,6 @@ impl Object {
     }
 }
 
-/// Adds the header that makes a server refuse an object in another state. Weak tags never match, so no header is added
-/// for them, nor without a tag.
-fn condition(state: &State, headers: &mut HeaderMap) -> Result<(), FetchError> {
-    if !state.etag.is_empty() && !state.etag.starts_with("W/") {
-        headers.insert(header::IF_MATCH, number(&format!("\"{}\"", state.etag))?);
-    }
-    Ok(())
-}
-
 /// Returns an entity tag without its `W/`, because Apache drops that once a file is a second old.
 fn opaque(tag: &str) -> &str {
     tag.strip_prefix("W/\"").and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag)
@@ -149,7 +143,7 @@ fn number(text: &str) -> Result<HeaderValue, FetchError> {
 
 /// Returns the first and the last byte that an answer of status 206 brings, and the object's size if it is given. `None`
 /// if it does not say so, or has another number of bytes, as a part that was compressed on the way.
-pub(in crate::store::remote) fn part(headers: &HeaderMap) -> Option<(u64, u64, Option<u64>)> {
+pub(crate) fn part(headers: &HeaderMap) -> Option<(u64, u64, Option<u64>)> {
     let (start, last, size) = content_range(headers.get(header::CONTENT_RANGE)?.to_str().ok()?)?;
     let is_whole = content_length(headers).is_none_or(|length| length.checked_sub(1) == Some(last - start));
     is_whole.then_some((start, last, size))

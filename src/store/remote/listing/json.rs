@@ -10,9 +10,7 @@ use serde::{
 use crate::store::remote::backends::backend;
 
 /// Passes on each element of an array as it is read.
-pub(in crate::store::remote) struct Each<'a, T>(
-    pub(in crate::store::remote) &'a mut dyn FnMut(T) -> Result<(), String>,
-);
+pub(crate) struct Each<'a, T>(pub(crate) &'a mut dyn FnMut(T) -> Result<(), String>);
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Each<'_, T> {
     type Value = ();
@@ -41,7 +39,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Each<'_, T> {
 ///
 /// # Errors
 /// What is wrong with the document, or what `take` says.
-pub(in crate::store::remote) fn each<'de, T: Deserialize<'de>>(
+pub(crate) fn each<'de, T: Deserialize<'de>>(
     document: &'de [u8],
     take: &mut dyn FnMut(T) -> Result<(), String>,
 ) -> Result<(), String> {
@@ -50,13 +48,13 @@ pub(in crate::store::remote) fn each<'de, T: Deserialize<'de>>(
 }
 
 /// Returns an error about a malformed document.
-pub(in crate::store::remote) fn wrong(error: serde_json::Error) -> String {
+pub(crate) fn wrong(error: serde_json::Error) -> String {
     format!("the answer is no listing in JSON: {error}")
 }
 
 /// A number of bytes. Some servers write it as text; anything else counts as unknown.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store::remote) struct Size(pub(in crate::store::remote) Option<u64>);
+pub(crate) struct Size(pub(crate) Option<u64>);
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

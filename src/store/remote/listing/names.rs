@@ -8,7 +8,7 @@ use crate::{escape, store::remote::location::unescape};
 const RESERVED: &str = ".shardfs";
 
 /// Returns the name that a part of a key is shown by. `number` is that of a duplicate, from 2.
-pub(in crate::store::remote) fn name_of(part: &[u8], is_top: bool, number: u32) -> String {
+pub(crate) fn name_of(part: &[u8], is_top: bool, number: u32) -> String {
     let mut name = escape::escape(part);
     if is_top && name == RESERVED {
         name = name.replacen('.', "%2E", 1);
@@ -18,18 +18,18 @@ pub(in crate::store::remote) fn name_of(part: &[u8], is_top: bool, number: u32) 
 }
 
 /// Returns the part of a key that a name stands for; `None` for names of duplicates, and of parts that were too long.
-pub(in crate::store::remote) fn part_of(name: &[u8], is_top: bool) -> Option<Vec<u8>> {
+pub(crate) fn part_of(name: &[u8], is_top: bool) -> Option<Vec<u8>> {
     let part = if name == b"%empty" { Vec::new() } else { unescape(name) };
     (name_of(&part, is_top, 1).as_bytes() == name).then_some(part)
 }
 
 /// Returns whether a name can only be resolved with a listing of its folder.
-pub(in crate::store::remote) fn needs_listing(name: &[u8]) -> bool {
+pub(crate) fn needs_listing(name: &[u8]) -> bool {
     name.windows(2).any(|pair| pair == b"%~" || pair == b"%_")
 }
 
 /// Returns whether a folder is the top of the store.
-pub(in crate::store::remote) fn is_top(folder: &Path) -> bool {
+pub(crate) fn is_top(folder: &Path) -> bool {
     folder.as_os_str().is_empty()
 }
 

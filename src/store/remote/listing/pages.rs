@@ -7,7 +7,7 @@ use std::{
 
 use http::{HeaderMap, Method};
 
-use super::{Listed, Listing, taken::Taken};
+use super::{Listing, taken::Taken};
 use crate::store::{
     Names,
     remote::{
@@ -22,7 +22,7 @@ const EMPTY_PAGES: usize = 1000;
 /// The page token that stands for a WebDAV request (see `web`).
 const WEBDAV: &str = "webdav";
 /// Largest page of a listing in bytes.
-pub(in crate::store::remote) const LONGEST: usize = 64 << 20;
+pub(crate) const LONGEST: usize = 64 << 20;
 
 /// An answer to a request for a page.
 struct Answered {
@@ -34,45 +34,40 @@ struct Answered {
 
 impl RemoteStore {
     /// Returns the whole listing of a folder.
-    pub(in crate::store::remote) async fn list(
-        &self,
-        prefix: &[u8],
-        is_top: bool,
-        was_known: bool,
-    ) -> Result<Listing, FetchError> {
+    pub(crate) async fn list(&self, prefix: &[u8], is_top: bool, was_known: bool) -> Result<Listing, FetchError> {
         let within = was_known.then_some(BRIEFLY);
-        let mut to = Listed { prefix, is_top, listing: Listing::within(self.listings.room()) };
+        let mut to = self.listings.begin(prefix, is_top);
         if self.lists_as_web() {
             self.read_web(prefix, PAGE, within, &mut to).await?;
-            to.listing.finish()?;
-            return Ok(to.listing);
+            to.finish()?;
+            return Ok(to);
         }
         let mut more: Option<String> = None;
         let mut answered = self.ask(prefix, None, PAGE, within).await?;
         // A few empty pages are normal. A server that sends nothing else would never end.
         let (mut progress, mut empty) = (Instant::now(), 0);
         loop {
-            let early = self.backend.next_page(&answered.headers, &answered.body);
+            let early = self.client.backend.next_page(&answered.headers, &answered.body);
             let ahead = async {
                 match &early {
                     Some(next) => self.ask(prefix, Some(next), PAGE, within).await.map(Some),
                     None => Ok(None),
                 }
             };
-            let before = to.listing.len();
+            let before = to.len();
             let (ahead, next) = futures_util::join!(ahead, async { self.read(prefix, &answered, &mut to) });
             let next = next?;
             if next.is_none() {
                 break;
             }
             let endless = |what: &str| {
-                let store = self.backend.store();
+                let store = self.client.backend.store();
                 FetchError::Failed(format!("{store}: the server lists {what} again and again"))
             };
             if next == more {
                 return Err(endless("the same page"));
             }
-            match to.listing.len() > before {
+            match to.len() > before {
                 true => (progress, empty) = (Instant::now(), 0),
                 false => empty += 1,
             }
@@ -86,17 +81,17 @@ impl RemoteStore {
             };
             more = next;
         }
-        to.listing.finish()?;
-        Ok(to.listing)
+        to.finish()?;
+        Ok(to)
     }
 
     /// Returns whether any key begins with `prefix`.
-    pub(in crate::store::remote) async fn has_keys(&self, prefix: &[u8]) -> Result<bool, FetchError> {
-        match self.page(prefix, None, 1, None).await {
-            Ok(page) => Ok(!page.objects.is_empty() || !page.folders.is_empty() || page.has_more),
-            Err(FetchError::Gone) if self.backend.is_web() => Ok(false),
+    pub(crate) async fn has_keys(&self, prefix: &[u8]) -> Result<bool, FetchError> {
+        match self.page(prefix, 1, None).await {
+            Ok(page) => Ok(!page.found.is_empty() || page.has_more),
+            Err(FetchError::Gone) if self.client.backend.is_web() => Ok(false),
             Err(FetchError::Gone) => {
-                let store = self.backend.store();
+                let store = self.client.backend.store();
                 Err(FetchError::Failed(format!("{store}: there is no such bucket")))
             }
             Err(error) => Err(error),
@@ -104,18 +99,12 @@ impl RemoteStore {
     }
 
     /// Returns the first names of the keys that begin with `prefix`.
-    pub(in crate::store::remote) async fn page(
-        &self,
-        prefix: &[u8],
-        more: Option<&str>,
-        most: u16,
-        within: Option<Duration>,
-    ) -> Result<Page, FetchError> {
+    pub(crate) async fn page(&self, prefix: &[u8], most: u16, within: Option<Duration>) -> Result<Page, FetchError> {
         let mut page = Page { most: most.into(), ..Page::default() };
         if self.lists_as_web() {
             self.read_web(prefix, most, within, &mut page).await?;
         } else {
-            let answered = self.ask(prefix, more, most, within).await?;
+            let answered = self.ask(prefix, None, most, within).await?;
             page.has_more |= self.read(prefix, &answered, &mut page)?.is_some();
         }
         Ok(page)
@@ -147,7 +136,7 @@ impl RemoteStore {
 
     /// Returns whether a folder is listed in one answer, which may be a page or WebDAV's.
     fn lists_as_web(&self) -> bool {
-        self.backend.is_web() && !self.backend.is_pinned()
+        self.client.backend.is_web() && !self.client.backend.is_pinned()
     }
 
     async fn ask(
@@ -158,16 +147,13 @@ impl RemoteStore {
         within: Option<Duration>,
     ) -> Result<Answered, FetchError> {
         let ask = Ask::new(Method::GET, Target::List { prefix, more, most });
-        let store = self.backend.store();
-        let mut attempts = match within {
-            Some(within) => self.client.attempts_within(store, within),
-            None => self.client.attempts(store),
-        };
+        let store = self.client.backend.store();
+        let mut attempts = self.client.attempts(within);
         loop {
-            let mut answer = self.client.send(&*self.backend, &ask, &mut attempts).await?;
+            let mut answer = attempts.send(&ask).await?;
             let headers = answer.headers.clone();
             let mut memory = self.listings.answer_room();
-            match answer.collect_within(LONGEST + 1, &mut memory).await {
+            match answer.collect(LONGEST + 1, Some(&mut memory)).await {
                 Ok(body) if body.len() > LONGEST => {
                     return Err(FetchError::Failed(format!("{store}: a listing of more than {LONGEST} bytes")));
                 }
@@ -184,7 +170,7 @@ impl RemoteStore {
         Answered { headers, body, .. }: &Answered,
         to: &mut dyn Collect,
     ) -> Result<Option<String>, FetchError> {
-        let store = self.backend.store();
-        self.backend.page(prefix, headers, body, to).map_err(|why| FetchError::Failed(format!("{store}: {why}")))
+        let store = self.client.backend.store();
+        self.client.backend.page(prefix, headers, body, to).map_err(|why| FetchError::Failed(format!("{store}: {why}")))
     }
 }

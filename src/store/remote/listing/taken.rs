@@ -1,88 +1,75 @@
 //! Memory of a listing, counted in the cache's budget as it grows.
 
-use std::fmt;
+use std::sync::Arc;
 
-use crate::store::ListingRoom;
+use crate::cache::{Cache, Reservation};
 
 /// Least bytes that are counted at once.
 const STEP: u64 = 64 << 10;
 
-/// Memory that something takes, until it is dropped. Without a room nothing is counted.
-#[derive(Default)]
-pub(in crate::store::remote) struct Taken {
-    room: Option<ListingRoom>,
-    bytes: u64,
-    held: Vec<Box<dyn Send + Sync>>,
+/// Memory that something takes, until it is dropped.
+pub(crate) struct Taken {
+    cache: Arc<Cache>,
+    /// Most bytes.
+    most: u64,
+    held: Reservation,
 }
 
 impl Taken {
-    pub(in crate::store::remote) fn within(room: Option<ListingRoom>) -> Self {
-        Self { room, ..Self::default() }
+    pub(crate) fn within(cache: &Arc<Cache>, most: u64) -> Self {
+        Self { cache: cache.clone(), most, held: cache.hold(0) }
     }
 
     /// The same room, with nothing taken.
-    pub(in crate::store::remote) fn fresh(&self) -> Self {
-        Self::within(self.room.clone())
+    pub(crate) fn fresh(&self) -> Self {
+        Self::within(&self.cache, self.most)
     }
 
     /// Returns the bytes that are counted.
-    pub(in crate::store::remote) fn bytes(&self) -> u64 {
-        self.bytes
+    pub(crate) fn bytes(&self) -> u64 {
+        self.held.bytes()
     }
 
     /// Counts more, so that `needed` bytes may be taken in all.
     ///
     /// # Errors
     /// That it is more than there may be.
-    pub(in crate::store::remote) fn grow(&mut self, needed: u64) -> Result<(), String> {
-        let Some(room) = self.room.as_ref().filter(|_| needed > self.bytes) else { return Ok(()) };
-        if needed > room.most {
+    pub(crate) fn grow(&mut self, needed: u64) -> Result<(), String> {
+        if needed > self.most {
             return Err(format!(
                 "a listing of names takes more than {} MiB of memory at once: a larger --cache-size takes it",
-                room.most >> 20
+                self.most >> 20
             ));
         }
-        let ahead = self.bytes + (self.bytes / 2).max(STEP);
-        let all = ahead.min(room.most).max(needed);
-        self.held.push((room.hold)(all - self.bytes));
-        self.bytes = all;
+        let counted = self.bytes();
+        if needed > counted {
+            let ahead = counted + (counted / 2).max(STEP);
+            self.held.merge(self.cache.hold(ahead.min(self.most).max(needed) - counted));
+        }
         Ok(())
     }
 
-    /// Counts these bytes instead of all that was counted: nothing grows any more.
-    pub(in crate::store::remote) fn settle(&mut self, bytes: u64) {
-        let Some(room) = &self.room else { return };
-        self.held.clear();
-        self.held.push((room.hold)(bytes));
-        self.bytes = bytes;
-    }
-}
-
-impl fmt::Debug for Taken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Taken({})", self.bytes)
+    /// Gives back what is counted beyond these bytes: nothing grows any more.
+    pub(crate) fn settle(&mut self, bytes: u64) {
+        self.held.shrink_to(bytes);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
+    use crate::cache::Verify;
 
     #[test]
     fn what_is_taken_is_counted_and_bounded() {
-        let all = Arc::new(());
-        let counter = all.clone();
-        let mut taken =
-            Taken::within(Some(ListingRoom { most: 1 << 20, hold: Arc::new(move |_| Box::new(counter.clone())) }));
-        let before = Arc::strong_count(&all);
-        assert!(taken.grow(1).is_ok() && taken.bytes() == STEP);
+        let cache = Cache::new(16 << 20, Verify::Lazy);
+        let mut taken = Taken::within(&cache, 1 << 20);
+        assert!(taken.grow(1).is_ok() && taken.bytes() == STEP && cache.usage().1 == STEP);
         assert!(taken.grow(1 << 20).is_ok() && taken.bytes() == 1 << 20);
         assert!(taken.grow((1 << 20) + 1).unwrap_err().contains("--cache-size"));
         taken.settle(5);
-        assert_eq!((taken.bytes(), Arc::strong_count(&all)), (5, before + 1));
+        assert_eq!((taken.bytes(), cache.usage().1), (5, 5));
         drop(taken);
-        assert_eq!(Arc::strong_count(&all), 1);
+        assert_eq!(cache.usage().1, 0);
     }
 }

@@ -3,7 +3,7 @@
 use chrono::{DateTime, NaiveDateTime};
 
 /// Returns seconds since 1970, UTC; `None` if the text is not such a time.
-pub(in crate::store::remote) fn parse(text: &str) -> Option<i64> {
+pub(crate) fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
     let with_zone = DateTime::parse_from_rfc3339(text).or_else(|_| DateTime::parse_from_rfc2822(text));
     let without = || NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S").map(|time| time.and_utc().timestamp());

@@ -1,6 +1,6 @@
 //! The answers of listings in XML: items with leaves of text, as S3, Azure and WebDAV all write them.
 
-use quick_xml::{Reader, events::Event};
+use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
 
 /// Most levels of nested elements.
 const DEPTH: usize = 32;
@@ -9,13 +9,13 @@ const LEAVES: usize = 1000;
 
 /// The leaves of one item, by local name: a name that comes twice keeps its first text.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(in crate::store::remote) struct Item {
+pub(crate) struct Item {
     leaves: Vec<(String, String)>,
 }
 
 impl Item {
     /// The text of a leaf.
-    pub(in crate::store::remote) fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.leaves.iter().find(|(leaf, _)| leaf == name).map(|(_, text)| text.as_str())
     }
 
@@ -33,7 +33,7 @@ impl Item {
 ///
 /// # Errors
 /// What is wrong with the document, or what `take` says.
-pub(in crate::store::remote) fn items(
+pub(crate) fn items(
     document: &[u8],
     names: &[&'static str],
     take: &mut dyn FnMut(&'static str, &Item) -> Result<(), String>,
@@ -70,19 +70,13 @@ pub(in crate::store::remote) fn items(
             Event::CData(text) => leaf.push_str(&text.decode().map_err(|e| broken(&e))?),
             Event::GeneralRef(reference) => {
                 let name = reference.decode().map_err(|e| broken(&e))?;
-                let character = match &*name {
-                    "amp" => Some('&'),
-                    "lt" => Some('<'),
-                    "gt" => Some('>'),
-                    "quot" => Some('"'),
-                    "apos" => Some('\''),
+                if name.starts_with('#') {
                     // Keys may have characters that XML does not allow.
-                    name if name.starts_with('#') => {
-                        Some(reference.resolve_char_ref().ok().flatten().unwrap_or(char::REPLACEMENT_CHARACTER))
-                    }
-                    _ => None,
-                };
-                leaf.push(character.ok_or_else(|| broken(&"an unknown entity"))?);
+                    leaf.push(reference.resolve_char_ref().ok().flatten().unwrap_or(char::REPLACEMENT_CHARACTER));
+                } else {
+                    let text = resolve_predefined_entity(&name);
+                    leaf.push_str(text.ok_or_else(|| broken(&"an unknown entity"))?);
+                }
             }
             Event::End(_) => {
                 let Some(name) = open.pop() else { return Err(broken(&"an end without a beginning")) };
@@ -105,14 +99,14 @@ pub(in crate::store::remote) fn items(
 
 /// Returns the text of the first leaf with this name, without parsing the document: a guess that [`items`] has to
 /// confirm. `None` if there is none, or if its text is escaped.
-pub(in crate::store::remote) fn early_leaf<'a>(document: &'a [u8], name: &str) -> Option<&'a str> {
+pub(crate) fn early_leaf<'a>(document: &'a [u8], name: &str) -> Option<&'a str> {
     let (_, rest) = std::str::from_utf8(document).ok()?.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once('<')?;
     (!text.is_empty() && !text.contains('&')).then_some(text)
 }
 
 /// Returns whether a leaf has this text; letter case does not matter. A guess like that of [`early_leaf`].
-pub(in crate::store::remote) fn has_leaf(document: &[u8], name: &str, text: &str) -> bool {
+pub(crate) fn has_leaf(document: &[u8], name: &str, text: &str) -> bool {
     let document = String::from_utf8_lossy(document);
     let found = document.split_once(&format!("<{name}>")).and_then(|(_, rest)| rest.split('<').next());
     found.is_some_and(|found| found.eq_ignore_ascii_case(text))
