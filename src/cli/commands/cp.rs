@@ -1,6 +1,6 @@
 //! `shardfs cp`: files out of containers onto the disk, without a mount.
 
-mod compress;
+pub(in crate::cli) mod compress;
 mod copier;
 
 use std::{

@@ -167,14 +167,14 @@ struct Line {
     path: PathBuf,
     /// `None` if it cannot be looked at. The name is listed anyway.
     entry: Option<Entry>,
-    info: Option<ItemInfo>,
+    info: ItemInfo,
 }
 
 impl Line {
     /// Returns the line of an entry, with what a file shows if that is asked for.
     fn of(path: PathBuf, entry: Option<Entry>, with_info: bool) -> Self {
         let info = entry.as_ref().filter(|_| with_info).and_then(|entry| entry.item_info().ok()?);
-        Self { path, entry, info }
+        Self { path, entry, info: info.unwrap_or_default() }
     }
 
     fn attr(&self) -> Option<&Attr> {
@@ -200,8 +200,7 @@ impl<W: Write> List<'_, W> {
         let mut folders = vec![(top.clone(), shown.to_owned(), 1)];
         while let Some((folder, shown, level)) = folders.pop() {
             let (mut inner, mut lines) = (Vec::new(), Vec::new());
-            let listed = self.names(&folder, &shown);
-            for (name, kind) in self.or_complain(listed).unwrap_or_default() {
+            for (name, kind) in self.names(&folder, &shown) {
                 if only_names {
                     self.name(Path::new(&name), kind)?;
                     continue;
@@ -229,8 +228,8 @@ impl<W: Write> List<'_, W> {
     }
 
     /// Returns the names in a folder; with `all` also the hidden ones.
-    fn names(&mut self, folder: &Entry, path: &Path) -> anyhow::Result<Vec<(OsString, FileKind)>> {
-        let mut found = names(folder, path)?;
+    fn names(&mut self, folder: &Entry, path: &Path) -> Vec<(OsString, FileKind)> {
+        let Some(mut found) = self.or_complain(names(folder, path)) else { return Vec::new() };
         if self.arguments.all && folder.is_inside() {
             for hidden in HIDDEN {
                 if let Ok(Some(entry)) = folder.child(OsStr::new(hidden)) {
@@ -239,7 +238,7 @@ impl<W: Write> List<'_, W> {
             }
             found.sort_by(|(a, _), (b, _)| a.cmp(b));
         }
-        Ok(found)
+        found
     }
 
     /// Sorts entries, which come in the order of their names.
@@ -277,9 +276,13 @@ impl<W: Write> List<'_, W> {
     /// Prints entries of one folder in columns.
     fn print(&mut self, lines: &[Line]) -> anyhow::Result<()> {
         if self.arguments.json {
-            return lines.iter().try_for_each(|line| self.object(line));
+            for line in lines {
+                let object = listed::to_json(&line.path, line.attr(), &line.info);
+                writeln!(self.out, "{}", escape::json(&object.to_string()))?;
+            }
+            return Ok(());
         }
-        let info = |line: &Line| info_text(line.info.as_ref());
+        let info = |line: &Line| info_text(&line.info);
         let width = lines.iter().map(|line| info(line).len()).max().unwrap_or(0);
         for line in lines {
             let kind = line.attr().map_or(FileKind::File, |attr| attr.kind);
@@ -311,12 +314,6 @@ impl<W: Write> List<'_, W> {
         Ok(self.out.write_all(if self.arguments.null { b"\0" } else { b"\n" })?)
     }
 
-    fn object(&mut self, line: &Line) -> anyhow::Result<()> {
-        let info = line.info.clone().unwrap_or_default();
-        let object = listed::to_json(&line.path, line.attr(), &info);
-        Ok(writeln!(self.out, "{}", escape::json(&object.to_string()))?)
-    }
-
     /// Prints a file, or a folder with everything below it, as a tree.
     fn tree(&mut self, top: &Entry, shown: &Path) -> anyhow::Result<()> {
         self.name(shown, top.attr().kind)?;
@@ -337,8 +334,8 @@ impl<W: Write> List<'_, W> {
             write!(self.out, "{lines}{}", if last { "└── " } else { "├── " })?;
             self.write_name(Path::new(&name), kind)?;
             let entry = self.look(&folder, &path);
-            let info = entry.as_ref().and_then(|entry| entry.item_info().ok().flatten());
-            let info = info_text(info.as_ref());
+            let info = entry.as_ref().and_then(|entry| entry.item_info().ok()?);
+            let info = info_text(&info.unwrap_or_default());
             writeln!(self.out, "{}{info}", if info.is_empty() { "" } else { "  " })?;
             let level = u32::try_from(open.len()).unwrap_or(u32::MAX);
             if let Some(entry) = entry.filter(|entry| entry.is_folder() && self.goes_below(level)) {
@@ -350,7 +347,6 @@ impl<W: Write> List<'_, W> {
 
     fn opened(&mut self, folder: Entry, path: PathBuf) -> (Entry, PathBuf, Vec<(OsString, FileKind)>) {
         let listed = self.names(&folder, &path);
-        let listed = self.or_complain(listed).unwrap_or_default();
         (folder, path, listed.into_iter().rev().collect())
     }
 
@@ -375,9 +371,11 @@ impl<W: Write> List<'_, W> {
 }
 
 /// Returns `f32 [24,7]`, or nothing for files that are no arrays.
-fn info_text(info: Option<&ItemInfo>) -> String {
-    let array = info.and_then(|info| Some((info.dtype.as_ref()?.name(), info.shape_text()?)));
-    array.map_or_else(String::new, |(dtype, shape)| format!("{dtype} {shape}"))
+fn info_text(info: &ItemInfo) -> String {
+    match (&info.dtype, info.shape_text()) {
+        (Some(dtype), Some(shape)) => format!("{} {shape}", dtype.name()),
+        _ => String::new(),
+    }
 }
 
 /// Returns a size in three or four characters, rounded up as by `ls -lh`.
@@ -446,8 +444,8 @@ mod tests {
             shape: Some(shape.to_vec()),
             ..ItemInfo::default()
         };
-        assert_eq!(info_text(Some(&array(DType::F32, &[24, 7]))), "f32 [24,7]");
-        assert_eq!(info_text(Some(&array(DType::I64, &[]))), "i64 []");
-        assert_eq!(info_text(Some(&ItemInfo { crc32c: Some(1), ..ItemInfo::default() })), "");
+        assert_eq!(info_text(&array(DType::F32, &[24, 7])), "f32 [24,7]");
+        assert_eq!(info_text(&array(DType::I64, &[])), "i64 []");
+        assert_eq!(info_text(&ItemInfo { crc32c: Some(1), ..ItemInfo::default() }), "");
     }
 }

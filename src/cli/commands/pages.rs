@@ -10,6 +10,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, CommandFactory, builder::PossibleValue};
 use clap_complete::Shell;
+use indexmap::IndexMap;
 
 use crate::cli::{Cli, Destination};
 
@@ -130,15 +131,16 @@ fn shown_arguments(command: &clap::Command) -> impl Iterator<Item = &clap::Arg> 
     command.get_arguments().filter(is_shown)
 }
 
-/// Returns the headings of options that several commands have, each with all options below it.
-fn shared_options(cli: &clap::Command) -> Vec<(&str, Vec<&clap::Arg>)> {
-    let mut shared: Vec<(&str, Vec<&clap::Arg>)> = Vec::new();
+/// The headings of options that several commands have, each with all options below it.
+type Shared<'a> = IndexMap<&'a str, Vec<&'a clap::Arg>>;
+
+fn shared_options(cli: &clap::Command) -> Shared<'_> {
+    let mut shared = Shared::new();
     for argument in shown_commands(cli).flat_map(shown_arguments) {
         let Some(heading) = argument.get_help_heading() else { continue };
-        match shared.iter_mut().find(|(known, _)| *known == heading) {
-            Some((_, options)) if options.iter().any(|option| option.get_id() == argument.get_id()) => {}
-            Some((_, options)) => options.push(argument),
-            None => shared.push((heading, vec![argument])),
+        let options = shared.entry(heading).or_default();
+        if options.iter().all(|option| option.get_id() != argument.get_id()) {
+            options.push(argument);
         }
     }
     shared
@@ -146,7 +148,7 @@ fn shared_options(cli: &clap::Command) -> Vec<(&str, Vec<&clap::Arg>)> {
 
 /// Writes a section for a command: what it does, its own arguments and options as a table, links to shared ones, and
 /// examples; then sections for its own commands.
-fn describe(text: &mut String, command: &clap::Command, name: &str, shared: &[(&str, Vec<&clap::Arg>)]) {
+fn describe(text: &mut String, command: &clap::Command, name: &str, shared: &Shared<'_>) {
     let about = command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string).unwrap_or_default();
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");

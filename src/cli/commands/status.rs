@@ -212,15 +212,16 @@ impl Report {
         writeln!(out, "  requests  {}", wrapped(&requests))?;
         let remote = &stats["remote"];
         if remote.is_object() {
+            let (disk, count) = (&remote["disk"], |key: &str| number(&remote[key]));
             let mut parts = vec![
-                format!("{} requests", number(&remote["requests"])),
-                format!("{} repeated", number(&remote["retries"])),
-                format!("{} received", bytes(number(&remote["bytes"]))),
+                format!("{} requests", count("requests")),
+                format!("{} repeated", count("retries")),
+                format!("{} received", bytes(count("bytes"))),
             ];
-            if remote["disk"].is_object() {
-                parts.push(format!("{} from disk", bytes(number(&remote["bytes_from_disk"]))));
-                parts.push(format!("{} blobs dropped", number(&remote["disk"]["dropped"])));
-                parts.push(format!("{} corrupt", number(&remote["disk"]["corrupt"])));
+            if disk.is_object() {
+                parts.push(format!("{} from disk", bytes(count("bytes_from_disk"))));
+                parts.push(format!("{} blobs dropped", number(&disk["dropped"])));
+                parts.push(format!("{} corrupt", number(&disk["corrupt"])));
             } else if let Some(why) = remote["without_disk"].as_str() {
                 parts.push(format!("no disk cache: {}", escape::escaped(why)));
             }

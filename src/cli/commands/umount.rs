@@ -4,7 +4,7 @@
 //! on is the mount that was found in the kernel's table, never what stands at its path by then.
 
 use std::{
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -21,6 +21,7 @@ use crate::{
     cli::{
         each, escape,
         mounts::{self, Mount, ours_at, without_asking},
+        output::destination::by_descriptor,
         probe::{self, State},
         system::busy,
     },
@@ -215,11 +216,6 @@ fn seen(mount: &Mount) -> anyhow::Result<OwnedFd> {
     mount
         .open()?
         .with_context(|| format!("{}: another mount is there now; take that one down first", escape::path(&mount.at)))
-}
-
-/// Returns a path that leads to a descriptor, whatever is now at the place where it was opened.
-fn by_descriptor(root: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", root.as_raw_fd())
 }
 
 /// Lets the helper take a mount down, which may do so for the user who mounted. Returns `false` if it is in use.

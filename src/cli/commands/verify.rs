@@ -184,42 +184,31 @@ fn summary(verdict: String, findings: &Findings, progress: &Progress) -> String 
         [&progress.containers, &progress.files, &progress.bytes, &progress.others, &progress.links]
             .map(|count| count.load(Relaxed));
     let (containers, files) = (counted(containers, "container"), counted(files, "file"));
-    let mut parts = vec![format!("{verdict}: {containers}, {files}, {} read", status::bytes(bytes))];
     let Covering { stored, unchecked } = findings.covering;
-    if unchecked > 0 {
-        parts.push(format!("{} of {} stored have no checksum", status::bytes(unchecked), status::bytes(stored)));
-    }
-    if others > 0 {
-        parts.push(format!("{} not checked", counted(others, "ordinary file")));
-    }
-    if links > 0 {
-        parts.push(format!("{} not followed", counted(links, "symbolic link")));
-    }
-    if !findings.unread.is_empty() {
-        parts.push(format!("{} could not be read", findings.unread.len()));
-    }
-    parts.join("; ")
+    let (stored, unread, some) = (status::bytes(stored), findings.unread.len(), status::bytes(unchecked));
+    let parts = [
+        Some(format!("{verdict}: {containers}, {files}, {} read", status::bytes(bytes))),
+        (unchecked > 0).then(|| format!("{some} of {stored} stored have no checksum")),
+        (others > 0).then(|| format!("{} not checked", counted(others, "ordinary file"))),
+        (links > 0).then(|| format!("{} not followed", counted(links, "symbolic link"))),
+        (unread > 0).then(|| format!("{unread} could not be read")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// Returns how to include links that were left out.
 fn hint(follow: FollowLinks, progress: &Progress) -> Option<String> {
     let [links, outside, dangling] =
         [&progress.links, &progress.outside, &progress.dangling].map(|count| count.load(Relaxed));
-    if links == 0 {
-        return None;
-    }
     let inside = links.saturating_sub(outside + dangling);
-    let mut parts = Vec::new();
-    if inside > 0 && !follow.follows() {
-        parts.push(format!("{inside} can be followed with --follow-links"));
-    }
-    if outside > 0 && follow != FollowLinks::Outside {
-        let lead = if outside == 1 { "leads" } else { "lead" };
-        parts.push(format!("{outside} {lead} outside, which --follow-links=outside allows"));
-    }
-    if dangling > 0 {
-        parts.push(format!("{dangling} {} to nothing", if dangling == 1 { "leads" } else { "lead" }));
-    }
+    let lead = |count: u64| if count == 1 { "leads" } else { "lead" };
+    let parts = [
+        (inside > 0 && !follow.follows()).then(|| format!("{inside} can be followed with --follow-links")),
+        (outside > 0 && follow != FollowLinks::Outside)
+            .then(|| format!("{outside} {} outside, which --follow-links=outside allows", lead(outside))),
+        (dangling > 0).then(|| format!("{dangling} {} to nothing", lead(dangling))),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("of the links, {}", parts.join("; ")))
 }
 

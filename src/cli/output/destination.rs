@@ -302,8 +302,8 @@ fn as_link(error: Errno) -> io::Error {
     }
 }
 
-/// A path that leads to a descriptor.
-fn by_descriptor(opened: &OwnedFd) -> String {
+/// A path that leads to a descriptor, whatever is now at the place where it was opened.
+pub(in crate::cli) fn by_descriptor(opened: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", opened.as_raw_fd())
 }
 

@@ -58,7 +58,7 @@ pub(in crate::cli) struct RunningOptions {
 
     /// Log a warning for operations that take longer than this: seconds, or 500ms; 0 for none
     #[arg(long, value_name = "TIME", value_parser = crate::cli::duration, default_value = "5s")]
-    slow: Duration,
+    pub(in crate::cli) slow: Duration,
 }
 
 /// Refuses less than a second, which would end the mount before its first use.
@@ -68,11 +68,6 @@ fn idle_time(text: &str) -> Result<Duration, String> {
 }
 
 impl RunningOptions {
-    /// Returns how long an operation may take without a warning.
-    pub(in crate::cli) fn slow(&self) -> Option<Duration> {
-        Some(self.slow).filter(|slow| !slow.is_zero())
-    }
-
     /// Starts the log.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 use std::io::Cursor;
 
 use image::{
-    DynamicImage, ImageFormat, ImageReader, Limits,
+    DynamicImage, ImageFormat, ImageReader, ImageResult, Limits,
     codecs::png::{CompressionType, FilterType, PngEncoder},
 };
 
@@ -25,15 +25,23 @@ pub(super) fn compressed(file: &[u8]) -> Option<Vec<u8>> {
     if !is_stored(file) {
         return None;
     }
-    let mut reader = ImageReader::with_format(Cursor::new(file), ImageFormat::Png);
-    let mut bounds = Limits::default();
-    bounds.max_alloc = Some(2 * file.len() as u64 + limits::PICTURE_CHUNKS);
-    reader.limits(bounds);
-    let picture: DynamicImage = reader.decode().ok()?;
+    let picture = decode_png(file, 2 * file.len() as u64).ok()?;
     let mut out = Vec::new();
     let encoder = PngEncoder::new_with_quality(&mut out, CompressionType::Default, FilterType::Adaptive);
     picture.write_with_encoder(encoder).ok()?;
     (out.len() < file.len()).then_some(out)
+}
+
+/// Decodes a PNG of any depth and kind, with at most so many bytes of memory for pixels.
+///
+/// # Errors
+/// If it is damaged, or takes more memory.
+pub(in crate::cli) fn decode_png(file: &[u8], most: u64) -> ImageResult<DynamicImage> {
+    let mut reader = ImageReader::with_format(Cursor::new(file), ImageFormat::Png);
+    let mut bounds = Limits::default();
+    bounds.max_alloc = Some(most.saturating_add(limits::PICTURE_CHUNKS));
+    reader.limits(bounds);
+    reader.decode()
 }
 
 /// Returns whether a file is a PNG with nothing but pixels of 8 or 16 bits in stored deflate blocks.

@@ -1,12 +1,10 @@
 //! The numbered pictures of a camera, and their pixels.
 
-use std::io::Cursor;
-
 use anyhow::{Context, anyhow, bail};
-use image::{DynamicImage, ImageFormat, ImageReader, Limits};
+use image::DynamicImage;
 
 use crate::{
-    cli::options::place::folders_with,
+    cli::{commands::cp::compress::decode_png, options::place::folders_with},
     codec::Codec,
     format::picture::{JPEG, PNG, jpeg_size, png_size},
     volume::{Entry, Error, ErrorKind},
@@ -135,7 +133,11 @@ pub(super) fn read(frame: &Frame) -> anyhow::Result<Pixels> {
     let pixels = u64::from(width) * u64::from(height);
     let _room = frame.entry.volume().reserve(pixels.saturating_mul(PIXEL)).with_context(shown)?;
     let rgb = match bytes.starts_with(&PNG) {
-        true => png(&bytes, pixels).with_context(shown)?,
+        // Transparency is left out.
+        true => match decode_png(&bytes, pixels.saturating_mul(PIXEL)).with_context(shown)? {
+            DynamicImage::ImageRgb8(rgb) => rgb.into_raw(),
+            other => other.into_rgb8().into_raw(),
+        },
         false => {
             let channels = if channels == 1 { 1 } else { 3 };
             let decoded = Codec::Jpeg(width, height, channels).decode(&bytes, pixels * u64::from(channels));
@@ -144,18 +146,6 @@ pub(super) fn read(frame: &Frame) -> anyhow::Result<Pixels> {
         }
     };
     Ok(Pixels { width, height, rgb })
-}
-
-/// Decodes a PNG of any depth and kind. Transparency is left out.
-fn png(bytes: &[u8], pixels: u64) -> anyhow::Result<Vec<u8>> {
-    let mut reader = ImageReader::with_format(Cursor::new(bytes), ImageFormat::Png);
-    let mut bounds = Limits::default();
-    bounds.max_alloc = Some(pixels.saturating_mul(PIXEL) + crate::limits::PICTURE_CHUNKS);
-    reader.limits(bounds);
-    Ok(match reader.decode()? {
-        DynamicImage::ImageRgb8(rgb) => rgb.into_raw(),
-        other => other.into_rgb8().into_raw(),
-    })
 }
 
 #[cfg(test)]

@@ -22,10 +22,7 @@ pub(super) fn describe(
         writeln!(out, "  format: {format}")?;
         write_front(out, front, &["format", "role_name"])?;
     }
-    let is_below = |item: &Item| {
-        item.path.strip_prefix(part).is_some_and(|rest| part.is_empty() || rest.is_empty() || rest.starts_with('/'))
-    };
-    let rows: Vec<_> = items.iter().filter(|item| is_below(item)).map(row).collect();
+    let rows: Vec<_> = items.iter().filter(|item| lines::is_below(&item.path, part)).map(row).collect();
     if rows.is_empty() && !part.is_empty() {
         return Ok(writeln!(out, "  nothing is stored under this path itself: shardfs makes what it shows")?);
     }

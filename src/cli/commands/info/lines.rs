@@ -91,6 +91,11 @@ pub(super) fn table(
     Ok(())
 }
 
+/// Returns whether a path is a part of a container or lies in it; all do in the empty one.
+pub(super) fn is_below(path: &str, part: &str) -> bool {
+    path.strip_prefix(part).is_some_and(|rest| part.is_empty() || rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Returns a number that may be missing as a cell.
 pub(super) fn cell(number: Option<u64>) -> String {
     number.map_or_else(String::new, |number| number.to_string())

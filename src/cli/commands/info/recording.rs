@@ -24,11 +24,7 @@ pub(super) fn describe(out: &mut impl Write, format: &str, recording: &Recording
     if part.is_empty() {
         front(out, format, recording)?;
     }
-    let is_wanted = |topic: &&Topic| {
-        let below = topic.path.strip_prefix(part);
-        part.is_empty() || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let topics = recording.topics.iter().filter(is_wanted);
+    let topics = recording.topics.iter().filter(|topic| lines::is_below(&topic.path, part));
     let seconds = recording.times.map(|(first, last)| last.saturating_sub(first) as f64 / SECOND as f64);
     let rows: Vec<_> = topics.map(|topic| row(topic, seconds)).collect();
     if !rows.is_empty() {
