@@ -11,7 +11,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{
     limits::PIECE,
@@ -194,19 +194,17 @@ impl Run<'_> {
     fn work(&self) {
         let mut queue = self.queue.lock();
         loop {
-            if let Some(task) = queue.tasks.pop() {
-                queue.busy += 1;
-                drop(queue);
-                self.run(task);
-                queue = self.queue.lock();
-                queue.busy -= 1;
-                if queue.busy == 0 && queue.tasks.is_empty() {
-                    self.more.notify_all();
+            match queue.tasks.pop() {
+                Some(task) => {
+                    queue.busy += 1;
+                    MutexGuard::unlocked(&mut queue, || self.run(task));
+                    queue.busy -= 1;
+                    if queue.busy == 0 && queue.tasks.is_empty() {
+                        self.more.notify_all();
+                    }
                 }
-            } else if queue.busy == 0 {
-                return;
-            } else {
-                self.more.wait(&mut queue);
+                None if queue.busy == 0 => return,
+                None => self.more.wait(&mut queue),
             }
         }
     }
@@ -365,6 +363,6 @@ fn identity(problem: &Problem) -> Identity {
 }
 
 /// Returns whether this user may not look at something, so that nothing is known of it.
-fn is_refused(error: &Error) -> bool {
+pub(crate) fn is_refused(error: &Error) -> bool {
     error.kind() == ErrorKind::PermissionDenied
 }

@@ -23,8 +23,9 @@ use crate::{
         AlreadyReported, Destination, Interrupt, Place, ViewOptions, complain, counted, escape, log_to_stderr, progress,
     },
     parallel,
+    verify::is_refused,
     vfs::Problem,
-    volume::{Entry, Error, ErrorKind, Met},
+    volume::{Entry, Met},
 };
 use found::{Row, look_into};
 use table::Index;
@@ -211,11 +212,6 @@ impl Work {
         self.failed.store(true, Relaxed);
         self.bar.suspend(|| complain(&anyhow::anyhow!("{}: {reason}", path.display())));
     }
-}
-
-/// Returns whether this user may not look at something, so that nothing is known of it.
-fn is_refused(error: &Error) -> bool {
-    error.kind() == ErrorKind::PermissionDenied
 }
 
 /// Prints how many of the rows that are shown are new, changed, gone and damaged.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     items::write_front,
-    lines::{Counts, cell, shown, table},
+    lines::{Counts, cell, few, shown, table},
 };
 use crate::{
     cli::{Place, commands::ls::date, escape},
@@ -190,14 +190,7 @@ impl Line {
         };
         let cameras = match &self.cameras {
             Err(reason) => format!("({reason})"),
-            Ok(cameras) => {
-                let mut parts: Vec<String> =
-                    cameras.iter().take(CAMERAS).map(|camera| camera_text(camera, frames)).collect();
-                if cameras.len() > CAMERAS {
-                    parts.push(format!("and {} others", cameras.len() - CAMERAS));
-                }
-                parts.join(", ")
-            }
+            Ok(cameras) => few(cameras.iter().map(|camera| camera_text(camera, frames)), CAMERAS),
         };
         let numbers = [Some(position), Some(frames), state, action].map(cell);
         [&numbers[..], &[success.into(), reward, task, cameras]].concat()

@@ -44,11 +44,7 @@ impl Counts {
             "" => format!("\"\" ({count})"),
             what => format!("{what} ({count})"),
         };
-        let mut parts: Vec<String> = self.sorted().iter().take(FEW).map(shown).collect();
-        if self.0.len() > FEW {
-            parts.push(format!("and {} others", self.0.len() - FEW));
-        }
-        parts.join(", ")
+        few(self.sorted().iter().map(shown), FEW)
     }
 
     pub(super) fn json(&self) -> Value {
@@ -89,6 +85,13 @@ pub(super) fn table(
         writeln!(out, "{}", escape::escaped(line.trim_end()))?;
     }
     Ok(())
+}
+
+/// Returns the first few of several texts on a line.
+pub(super) fn few(texts: impl ExactSizeIterator<Item = String>, most: usize) -> String {
+    let others = texts.len().checked_sub(most).filter(|others| *others > 0);
+    let others = others.map(|others| format!("and {others} others"));
+    texts.take(most).chain(others).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns whether a path is a part of a container or lies in it; all do in the empty one.
