@@ -27,6 +27,7 @@ use crate::{
     },
     verify::{Findings, Progress, Which, read_all},
     vfs::{self, Covering, FollowLinks, Problem, Vfs},
+    volume::Entry,
 };
 
 /// Check that containers are whole: structure, checksums, every byte of every file
@@ -136,14 +137,14 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow:
     if is_file {
         File::open(path).with_context(|| path.display().to_string())?;
     }
-    let place = Place::find(path, options.clone())?;
-    let volume = place.entry.volume();
+    let (entry, error) = match is_file.then(|| Vfs::open(path, options.clone())) {
+        Some(Ok(vfs)) => (Entry::root(Arc::new(vfs))?, None),
+        failed => (Place::find(path, options)?.entry, failed.and_then(Result::err)),
+    };
+    let volume = entry.volume();
     // A single file must be a container, or it cannot be verified.
-    if is_file
-        && !volume.is_one_container()
-        && let Err(error) = Vfs::open(path, options)
-    {
-        let is_meant = place.entry.is_folder()
+    if let Some(error) = error {
+        let is_meant = entry.is_folder()
             || !volume.problems().is_empty()
             || path.file_name().is_some_and(|name| volume.should_be_container(name));
         if !is_meant {
@@ -153,8 +154,8 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow:
         let problems = vec![Problem { container: path.to_owned(), ..error.to_problem() }];
         return Ok(Findings { problems, ..Findings::default() });
     }
-    let counts = bar.is_shown() && place.entry.is_folder();
-    let mut findings = read_all(&place.entry, threads, &bar.progress, Which::All, counts);
+    let counts = bar.is_shown() && entry.is_folder();
+    let mut findings = read_all(&entry, threads, &bar.progress, Which::All, counts);
     for Problem { container, .. } in findings.problems.iter_mut().chain(&mut findings.unread) {
         *container = match volume.is_one_container() {
             // The path may lead into the container; problems are about the container itself.
