@@ -160,7 +160,7 @@ impl ViewOptions {
 }
 
 /// Runs a command. A panic, which has told where it happened, is an error like others for the caller.
-pub fn guarded(run: impl FnOnce() -> ExitCode + std::panic::UnwindSafe) -> ExitCode {
+pub(crate) fn guarded(run: impl FnOnce() -> ExitCode + std::panic::UnwindSafe) -> ExitCode {
     std::panic::catch_unwind(run).unwrap_or_else(|_| {
         eprintln!("shardfs: an error in the program itself; report it with the lines above");
         ExitCode::from(FAILED)
@@ -168,7 +168,7 @@ pub fn guarded(run: impl FnOnce() -> ExitCode + std::panic::UnwindSafe) -> ExitC
 }
 
 /// Runs the command of this process's arguments.
-pub fn run() -> ExitCode {
+pub(crate) fn run() -> ExitCode {
     let mut words = std::env::args_os();
     match words.next() {
         Some(name) if name == probe::NAME => {

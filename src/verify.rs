@@ -37,7 +37,7 @@ const PROBES: u64 = 1 << 16;
 
 /// Counters that other threads may read meanwhile.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// Containers that were begun.
     pub containers: AtomicU64,
     /// Files of containers read.
@@ -60,7 +60,7 @@ pub struct Progress {
 
 /// Result of a run.
 #[derive(Debug, Default)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// What is wrong: each block once, in order.
     pub problems: Vec<Problem>,
     /// Files and folders of the source directory that cannot be read, so nothing is known of them.
@@ -72,7 +72,7 @@ pub struct Findings {
 
 /// Which files of containers are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub(crate) enum Which {
     /// All, including those in `.raw`.
     All,
     /// Only those for which blocks are decoded: no pictures made of decoded pixels, no other views of what `.npy` files
@@ -95,7 +95,7 @@ impl Which {
 /// is counted meanwhile.
 ///
 /// That verifies it if the volume verifies strictly (`Verify::Strict`). Otherwise large blocks are only read.
-pub fn read_all(top: &Entry, threads: usize, progress: &Progress, which: Which, counts: bool) -> Findings {
+pub(crate) fn read_all(top: &Entry, threads: usize, progress: &Progress, which: Which, counts: bool) -> Findings {
     let first = match top.is_folder() {
         true if top.is_inside() => Task::Container(top.clone(), PathBuf::new()),
         true => Task::Folder(top.clone(), Some(PathBuf::new()), 0),
