@@ -273,14 +273,9 @@ impl Bar {
         self.drawing.is_some()
     }
 
-    /// Runs work that writes to the terminal, with the progress hidden meanwhile.
-    pub(in crate::cli) fn hide(&self, work: impl FnOnce()) {
-        self.bar.suspend(work);
-    }
-
-    /// Prints an error.
+    /// Prints an error, with the progress hidden meanwhile.
     pub(in crate::cli) fn complain(&self, error: &anyhow::Error) -> AlreadyReported {
-        self.hide(|| complain(error));
+        self.bar.suspend(|| complain(error));
         AlreadyReported
     }
 

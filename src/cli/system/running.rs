@@ -83,22 +83,17 @@ impl RunningOptions {
     /// # Errors
     /// If it cannot be made.
     pub(in crate::cli) fn mountpoint(&self, path: &Path) -> anyhow::Result<MountPoint> {
-        let is_missing = || std::fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
-        let made = self.mkdir && is_missing();
+        let is_missing = std::fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
         let named = || path.display().to_string();
-        let place = if made {
-            Some(Destination::make_below_nearest(path).with_context(named)?)
-        } else if is_missing() {
-            bail!("{}: no such folder; --mkdir makes it", path.display());
-        } else {
-            match (path.parent(), path.file_name()) {
-                (Some(folder), Some(name)) if self.rmdir => {
-                    Some((Destination::open(folder).with_context(named)?, name.into()))
-                }
-                _ => None,
+        let place = match (path.parent(), path.file_name()) {
+            _ if is_missing && self.mkdir => Some(Destination::make_below_nearest(path).with_context(named)?),
+            _ if is_missing => bail!("{}: no such folder; --mkdir makes it", path.display()),
+            (Some(folder), Some(name)) if self.rmdir => {
+                Some((Destination::open(folder).with_context(named)?, name.into()))
             }
+            _ => None,
         };
-        Ok(MountPoint { place, remove: made, remove_at_end: self.rmdir })
+        Ok(MountPoint { place, remove: is_missing, remove_at_end: self.rmdir })
     }
 
     /// Starts what runs while the mount exists.
