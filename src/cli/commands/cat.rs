@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, Write},
+    ops::Range,
     os::fd::AsFd,
     path::{Path, PathBuf},
 };
@@ -11,7 +12,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 
 use crate::{
-    cli::{Closed, Place, ViewOptions, each, log_to_stderr},
+    cli::{Closed, Place, ViewOptions, each, log_to_stderr, size},
     limits::PIECE,
 };
 
@@ -30,23 +31,17 @@ pub(in crate::cli) struct Arguments {
 
     /// Print only LENGTH bytes of each file from START on, or all from START on; K, M, G and T are units
     #[arg(long, value_name = "START:[LENGTH]", value_parser = range)]
-    range: Option<Range>,
+    range: Option<Range<u64>>,
 
     #[command(flatten)]
     view: ViewOptions,
 }
 
-/// A part of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Range {
-    start: u64,
-    length: u64,
-}
-
-fn range(text: &str) -> Result<Range, String> {
+fn range(text: &str) -> Result<Range<u64>, String> {
     let (start, length) = text.split_once(':').ok_or("give START:LENGTH, or START: for all from there on")?;
-    let length = if length.is_empty() { Ok(u64::MAX) } else { crate::cli::size(length) };
-    Ok(Range { start: crate::cli::size(start)?, length: length? })
+    let length = if length.is_empty() { Ok(u64::MAX) } else { size(length) };
+    let start = size(start)?;
+    Ok(start..start.saturating_add(length?))
 }
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -57,12 +52,12 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn one(out: &mut File, path: &Path, arguments: &Arguments) -> anyhow::Result<()> {
-    let Range { start, length } = arguments.range.unwrap_or(Range { start: 0, length: u64::MAX });
+    let Range { start, end } = arguments.range.clone().unwrap_or(0..u64::MAX);
     let place = Place::find(path, arguments.view.checked())?;
     if place.entry.is_folder() {
         bail!("{}: is a folder; `shardfs ls` lists it", path.display());
     }
-    let end = start.saturating_add(length).min(place.entry.size());
+    let end = end.min(place.entry.size());
     let mut offset = start;
     while offset < end {
         let read = place.entry.read_at(offset, (end - offset).min(PIECE as u64));
@@ -83,8 +78,8 @@ mod tests {
 
     #[test]
     fn ranges() {
-        assert_eq!(range("128:4K"), Ok(Range { start: 128, length: 4096 }));
-        assert_eq!(range("1M:"), Ok(Range { start: 1 << 20, length: u64::MAX }));
+        assert_eq!(range("128:4K"), Ok(128..128 + 4096));
+        assert_eq!(range("1M:"), Ok(1 << 20..u64::MAX));
         for wrong in ["", "5", ":5", "a:5", "5:b", "-1:5"] {
             assert!(range(wrong).is_err(), "{wrong}");
         }

@@ -396,16 +396,13 @@ fn short(bytes: u64) -> String {
 
 /// Returns the mode as `ls -l` writes it.
 fn mode(attr: &Attr) -> String {
-    let mut text = String::from(match attr.kind {
+    let kind = match attr.kind {
         FileKind::Folder => 'd',
         FileKind::File => '-',
         FileKind::Link => 'l',
-    });
-    for bit in (0..9).rev() {
-        let letter = ['x', 'w', 'r'][bit % 3];
-        text.push(if attr.mode >> bit & 1 == 1 { letter } else { '-' });
-    }
-    text
+    };
+    let bits = (0..9).rev().map(|bit| if attr.mode >> bit & 1 == 1 { ['x', 'w', 'r'][bit % 3] } else { '-' });
+    std::iter::once(kind).chain(bits).collect()
 }
 
 /// Returns a time in UTC, to the minute.

@@ -45,7 +45,6 @@ pub(in crate::cli) fn interruptible_bar(quiet: bool, template: &str) -> Progress
 }
 
 /// Whether Ctrl-C was pressed. The first time stops the work, which leaves nothing behind; a second one ends the process.
-#[derive(Clone)]
 pub(in crate::cli) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
