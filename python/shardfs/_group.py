@@ -149,6 +149,9 @@ class Group(Tree, Member, Mapping[str, Any]):
             # Links may lead to another container.
             path, state = node.path, node.state
         made: type[Any] = {"group": Group, "array": Array, "bytes": Array, "null": Null}.get(kind, Rows)
+        if kind == "bytes" and (node.item() or (None,))[0] == "bytes":
+            # One row of bytes; other files of bytes are arrays that cannot be shown as such.
+            made = Rows
         found: Group | Dataset = made(self._source, path, state, node)
         return found
 

@@ -51,8 +51,8 @@ class Rows(Dataset):
         return self._item_
 
     @property
-    def _is_scalar_text(self) -> bool:
-        return self._path.endswith(".txt")
+    def _is_single(self) -> bool:
+        return self._path.endswith((".txt", ".bin"))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -61,7 +61,7 @@ class Rows(Dataset):
         if kind == "text":
             return np.dtype("O", metadata={"vlen": str})
         if kind in ("sequence", "bytes"):
-            return np.dtype("O", metadata={"vlen": self._values().dtype})
+            return np.dtype("O", metadata={"vlen": np.dtype("u1") if self._is_single else self._values().dtype})
         if kind == "compound":
             # The fields are those of the first line.
             with io.BufferedReader(Readable(self._node)) as lines:
@@ -74,7 +74,7 @@ class Rows(Dataset):
         """Values along each axis."""
         shape: tuple[int, ...] | None = self._item[1]
         if shape is None:
-            return () if self._is_scalar_text else (sum(1 for _ in self._lines()),)
+            return () if self._is_single else (sum(1 for _ in self._lines()),)
         return shape
 
     @property
@@ -116,8 +116,9 @@ class Rows(Dataset):
                 rows[number] = tuple(row[name] for name in fields.names or ())
             return rows
         found = np.empty(high - low, object)
-        if self._is_scalar_text:
-            found[0] = self._node.read(0, self._node.size)
+        if self._is_single:
+            data = self._node.read(0, self._node.size)
+            found[0] = data if self._are_texts() else np.frombuffer(bytearray(data), "u1")
             return found
         try:
             offsets = self._array("offsets.npy")[low:high + 1].tolist()

@@ -1,6 +1,7 @@
 """HDF5 files of all kinds, element by element against h5py, and data in other files that change."""
 
 import collections
+import ctypes
 import json
 import os
 import struct
@@ -200,3 +201,35 @@ def test_chunks_whose_keys_do_not_ascend_are_damage(tmp_path):
         assert hdf5_oracle.is_eio(mnt / "x.h5/x.npy")
         lines = map(json.loads, (mnt / ".shardfs/problems.jsonl").read_text().splitlines())
         assert any("do not ascend" in line["message"] for line in lines)
+
+
+def test_sequences_of_the_references_of_hdf5_1_12(tmp_path):
+    """Their elements are not as far apart as the size of their type says."""
+    lib, number, words = hdf5_kinds.library(), ctypes.c_int64, ctypes.c_uint64
+    for name in ("H5Screate_simple", "H5Tvlen_create", "H5Dcreate2"):
+        getattr(lib, name).restype = number
+    kind = number.in_dll(lib, "H5T_STD_REF_g")
+    with h5py.File(tmp_path / "x.h5", "w", libver="latest") as file:
+        here = number(file.id.id)
+        file.create_group("g")
+        file["g/d"] = np.arange(6)
+        file["g/d"].attrs["at"] = 3
+        refs = ctypes.create_string_buffer(4 * 64)
+        place = [ctypes.byref(refs, 64 * at) for at in range(4)]
+        space = h5py.h5s.create_simple((6,))
+        space.select_hyperslab((1,), (2,))
+        made = [lib.H5Rcreate_object(here, b"/g", number(0), place[0]), lib.H5Rcreate_object(here, b"/g/d", number(0), place[1]),
+                lib.H5Rcreate_region(here, b"/g/d", number(space.id), number(0), place[2]),
+                lib.H5Rcreate_attr(here, b"/g/d", b"at", number(0), place[3])]
+        # Length and address of each row.
+        rows = (words * 6)(3, ctypes.addressof(refs), 0, 0, 2, ctypes.addressof(refs) + 128)
+        row = number(lib.H5Tvlen_create(kind))
+        axis = number(lib.H5Screate_simple(1, (words * 1)(3), None))
+        dataset = number(lib.H5Dcreate2(here, b"rows", row, axis, number(0), number(0), number(0)))
+        made.append(lib.H5Dwrite(dataset, row, number(0), number(0), number(0), rows))
+        made.append(lib.H5Dclose(dataset))
+        assert made == [0] * 6
+    with mounted(tmp_path) as mnt:
+        found = [json.loads(line) for line in (mnt / "x.h5/rows.jsonl").read_text().splitlines()]
+    g, d = {"path": "/g"}, {"path": "/g/d"}
+    assert found == [[g, d, d], [], [d, d]]

@@ -366,12 +366,15 @@ def test_names_of_numbers_and_datasets_without_elements():
         assert ours["null"].attrs["encoding-type"] == "null"
 
 
-def test_rows_of_bytes_have_their_attributes(tmp_path):
-    zarr = pytest.importorskip("zarr")
-    from zarr.dtype import VariableLengthBytes
-    rows = zarr.create_array(tmp_path / "x.zarr/rows", shape=(2,), dtype=VariableLengthBytes(), attributes={"unit": "m", "n": [1, 2]})
+def test_rows_of_bytes_of_zarr(tmp_path):
+    kind = zarr.dtype.VariableLengthBytes()
+    store = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    rows = store.create_array("rows", shape=(2,), dtype=kind, attributes={"unit": "m", "n": [1, 2]})
     rows[:] = np.array([b"a", b""], object)
-    zarr.open_group(tmp_path / "x.zarr", mode="a")
-    found = shardfs.open(tmp_path / "x.zarr")["rows"]
-    assert [row.tobytes() for row in found[:]] == [b"a", b""]
-    assert dict(found.attrs) == {"unit": "m", "n": [1, 2]}
+    one = store.create_array("one", shape=(), dtype=kind, attributes={"unit": "s"})
+    one[...] = b"all of it"
+    found = sh.open(tmp_path / "x.zarr")
+    assert [row.tobytes() for row in found["rows"][:]] == [b"a", b""]
+    assert dict(found["rows"].attrs) == {"unit": "m", "n": [1, 2]}
+    assert isinstance(found["one"], sh.Rows) and found["one"].shape == () and found["one"][()].tobytes() == b"all of it"
+    assert found["one"].dtype == found["rows"].dtype == object and dict(found["one"].attrs) == {"unit": "s"}

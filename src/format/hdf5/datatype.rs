@@ -320,7 +320,11 @@ fn parse_one(message: &mut Structure<'_>, limits: &mut Limits) -> Result<Datatyp
             Class::Enum(Box::new(base), values.collect::<Result<_>>()?)
         }
         9 => {
-            let base = parse(message, limits)?;
+            let mut base = parse(message, limits)?;
+            if matches!(base.class, Class::Reference(Reference::Token | Reference::Heap)) {
+                // Their stated size is then that in memory.
+                base.size = base.size.min(10 + u64::from(message.sizes().offset));
+            }
             if size != 8 + u64::from(message.sizes().offset) {
                 return Err(message.damaged(format!("elements of varying length of {size} bytes")));
             }
