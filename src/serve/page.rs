@@ -98,7 +98,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/view/{*path}", any(file))
         .route("/problems", any(problems))
         .route("/metrics", any(metrics))
-        .route("/api/{what}/", any(api_of_root))
+        .route("/api/{what}/", any(api))
         .route("/api/{what}/{*path}", any(api))
 }
 
@@ -156,18 +156,11 @@ async fn metrics(State(site): State<Arc<Site>>) -> Response {
     text.map_or_else(IntoResponse::into_response, |text| answer("text/plain; version=0.0.4; charset=utf-8", text))
 }
 
-async fn api_of_root(site: State<Arc<Site>>, Captured(what): Captured<String>, request: Request) -> Response {
-    api(site, Captured((what, String::new())), request).await
-}
-
-async fn api(
-    State(site): State<Arc<Site>>,
-    Captured((what, _)): Captured<(String, String)>,
-    request: Request,
-) -> Response {
+async fn api(State(site): State<Arc<Site>>, request: Request) -> Response {
     let uri = request.uri();
-    // The captured path is decoded as UTF-8, which names of SOURCE need not be.
-    let address = uri.path().splitn(4, '/').nth(3).unwrap_or_default().to_owned();
+    // Captured paths would be decoded as UTF-8, which names of SOURCE need not be.
+    let mut parts = uri.path().splitn(4, '/').skip(2).map(str::to_owned);
+    let (what, address) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let query = Query::parse(uri.query().unwrap_or_default());
     site.make(move |site| answered(site, &what, &address, &query)).await.unwrap_or_else(|refusal| {
         let body = serde_json::json!({"error": refusal.text}).to_string();
@@ -198,7 +191,7 @@ fn answered(site: &Site, what: &str, address: &str, query: &Query) -> Result<Res
     }
 }
 
-fn rows(entry: &Entry, query: &Query) -> Result<table::Rows, Refusal> {
+fn rows(entry: &Entry, query: &Query) -> Result<serde_json::Value, Refusal> {
     let overview = entry.overview()?;
     let table = table::Table::of(entry, overview.as_deref(), &entry.inside())?;
     Ok(table.ok_or_else(Refusal::not_found)?.rows(query))

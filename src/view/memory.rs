@@ -64,7 +64,8 @@ impl View {
             }
             let (mut at, end) = (extent.start, extent.start + extent.length);
             while at < end {
-                let bytes = self.read_at(reader, at, (PIECE as u64).min(end - at)).map_err(unread)?;
+                let bytes = self.read_at(reader, at, (PIECE as u64).min(end - at));
+                let bytes = bytes.map_err(|fault| BlockError::Refused(fault.error.to_string()))?;
                 file.memory().write(bytes.as_syscall_buf(), at).map_err(SourceError::from)?;
                 at += bytes.as_syscall_buf().len() as u64;
                 file.advance(at);
@@ -104,9 +105,7 @@ impl View {
     pub(crate) fn on_disk(&self, reader: &ReadContext) -> Option<File> {
         reader.cache.spilled_file(&self.of_one_block()?, &*reader.source)
     }
-}
 
-impl View {
     /// Starts to decode the next block of a file whose reader, now at `at`, has read most of the current block. Does so
     /// only if the cache has unused room.
     pub fn decode_ahead(&self, reader: &ReadContext, at: u64) {
@@ -137,10 +136,6 @@ impl View {
             reader.cache.decode_ahead(reader.key(block), &block.block, &reader.source, true);
         }
     }
-}
-
-fn unread(fault: Fault) -> BlockError {
-    BlockError::Refused(fault.error.to_string())
 }
 
 impl Extent {

@@ -662,9 +662,7 @@ impl Entries {
         })?;
         Ok(())
     }
-}
 
-impl Entries {
     /// Returns the next entry with its name; without a name if the folder itself cannot be read.
     pub(crate) fn next_named(&mut self) -> Option<(Option<OsString>, Result<Entry, Error>)> {
         loop {

@@ -161,23 +161,15 @@ impl Entry {
             }
             ControlFlow::Continue(())
         })?;
-        found.retain(|candidate| candidate.kind != MemberKind::Group || !stems.contains(&candidate.shown));
-        if !documents.is_empty() {
-            let mut failed = None;
-            found.retain(|candidate| {
-                let is_array = document_of(candidate).is_some_and(|document| documents.contains(&document));
-                let is_theirs =
-                    if is_array && failed.is_none() { self.has_attributes_in(candidate) } else { Ok(false) };
-                !is_theirs.unwrap_or_else(|error| {
-                    failed = Some(error);
-                    false
-                })
-            });
-            if let Some(error) = failed {
-                return Err(error);
+        let mut kept = Vec::with_capacity(found.len());
+        for candidate in found {
+            let is_beside = candidate.kind == MemberKind::Group && stems.contains(&candidate.shown);
+            let is_array = || document_of(&candidate).is_some_and(|document| documents.contains(&document));
+            if !is_beside && !(is_array() && self.has_attributes_in(&candidate)?) {
+                kept.push(candidate);
             }
         }
-        Ok(found)
+        Ok(kept)
     }
 
     /// Returns whether a folder is beside an array, or holds arrays of attributes.

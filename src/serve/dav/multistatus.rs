@@ -29,15 +29,10 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(wanted: Wanted) -> Self {
-        let (known, with_values) = match wanted {
-            Wanted::All => (KNOWN.to_vec(), true),
-            Wanted::Names => (KNOWN.to_vec(), false),
-            Wanted::Some(properties) => return Self::of(properties),
+        let with_values = wanted != Wanted::Names;
+        let Wanted::Some(properties) = wanted else {
+            return Self { known: KNOWN.to_vec(), with_values, tells_missing: false, unknown: String::new() };
         };
-        Self { known, with_values, tells_missing: false, unknown: String::new() }
-    }
-
-    fn of(properties: Vec<Property>) -> Self {
         let (mut known, mut unknown) = (Vec::new(), String::new());
         for property in properties {
             match property {
@@ -53,7 +48,7 @@ impl Writer {
                 }
             }
         }
-        Self { known, with_values: true, tells_missing: true, unknown }
+        Self { known, with_values, tells_missing: true, unknown }
     }
 
     /// Writes the response for an entry.

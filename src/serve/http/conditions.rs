@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName, StatusCode, header};
 
 /// A modification time this recent may stand for two states, because HTTP dates have whole seconds.
 const UNSURE: Duration = Duration::from_secs(2);
@@ -16,36 +16,26 @@ pub(in crate::serve) struct Validators {
     pub(in crate::serve) modified: SystemTime,
 }
 
-/// Result of the conditions of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::serve) enum Verdict {
-    /// The request is answered.
-    Holds,
-    /// The client has it: 304.
-    NotModified,
-    /// It is not the state that the client means: 412.
-    Failed,
-}
-
-/// Evaluates the conditions of a GET or HEAD, in the order of RFC 9110, 13.2.2.
-pub(in crate::serve) fn evaluate(headers: &HeaderMap, validators: &Validators) -> Verdict {
+/// Evaluates the conditions of a GET or HEAD, in the order of RFC 9110, 13.2.2. Returns the status of a request that is
+/// not answered: 304 if the client has the file, 412 if it means another state.
+pub(in crate::serve) fn evaluate(headers: &HeaderMap, validators: &Validators) -> Option<StatusCode> {
     if headers.contains_key(header::IF_MATCH) {
         if !matches(headers, &header::IF_MATCH, validators, true) {
-            return Verdict::Failed;
+            return Some(StatusCode::PRECONDITION_FAILED);
         }
     } else if time(headers, &header::IF_UNMODIFIED_SINCE).is_some_and(|time| validators.modified > time) {
-        return Verdict::Failed;
+        return Some(StatusCode::PRECONDITION_FAILED);
     }
     if headers.contains_key(header::IF_NONE_MATCH) {
         if matches(headers, &header::IF_NONE_MATCH, validators, false) {
-            return Verdict::NotModified;
+            return Some(StatusCode::NOT_MODIFIED);
         }
     } else if validators.etag.is_some()
         && time(headers, &header::IF_MODIFIED_SINCE).is_some_and(|time| validators.modified <= time)
     {
-        return Verdict::NotModified;
+        return Some(StatusCode::NOT_MODIFIED);
     }
-    Verdict::Holds
+    None
 }
 
 /// Returns whether a range may be sent: the client has no part yet, or one of this very state (RFC 9110, 13.1.5).
@@ -97,23 +87,24 @@ mod tests {
         use header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
         let same = "Sun, 06 Nov 1994 08:49:37 GMT";
         let before = "Sun, 06 Nov 1994 08:49:36 GMT";
-        let cases: &[(&[(HeaderName, &'static str)], Verdict)] = &[
-            (&[], Verdict::Holds),
-            (&[(IF_NONE_MATCH, "\"xyzzy\"")], Verdict::NotModified),
-            (&[(IF_NONE_MATCH, "\"a\", W/\"xyzzy\"")], Verdict::NotModified),
-            (&[(IF_NONE_MATCH, "*")], Verdict::NotModified),
-            (&[(IF_NONE_MATCH, "\"a\"")], Verdict::Holds),
+        let (not_modified, failed) = (Some(StatusCode::NOT_MODIFIED), Some(StatusCode::PRECONDITION_FAILED));
+        let cases: &[(&[(HeaderName, &'static str)], Option<StatusCode>)] = &[
+            (&[], None),
+            (&[(IF_NONE_MATCH, "\"xyzzy\"")], not_modified),
+            (&[(IF_NONE_MATCH, "\"a\", W/\"xyzzy\"")], not_modified),
+            (&[(IF_NONE_MATCH, "*")], not_modified),
+            (&[(IF_NONE_MATCH, "\"a\"")], None),
             // With a tag the date is ignored.
-            (&[(IF_NONE_MATCH, "\"a\""), (IF_MODIFIED_SINCE, same)], Verdict::Holds),
-            (&[(IF_MODIFIED_SINCE, same)], Verdict::NotModified),
-            (&[(IF_MODIFIED_SINCE, before)], Verdict::Holds),
-            (&[(IF_MODIFIED_SINCE, "no date")], Verdict::Holds),
-            (&[(IF_MATCH, "\"xyzzy\"")], Verdict::Holds),
-            (&[(IF_MATCH, "W/\"xyzzy\"")], Verdict::Failed),
-            (&[(IF_MATCH, "\"a\"")], Verdict::Failed),
-            (&[(IF_UNMODIFIED_SINCE, before)], Verdict::Failed),
-            (&[(IF_UNMODIFIED_SINCE, same)], Verdict::Holds),
-            (&[(IF_MATCH, "\"xyzzy\""), (IF_UNMODIFIED_SINCE, before)], Verdict::Holds),
+            (&[(IF_NONE_MATCH, "\"a\""), (IF_MODIFIED_SINCE, same)], None),
+            (&[(IF_MODIFIED_SINCE, same)], not_modified),
+            (&[(IF_MODIFIED_SINCE, before)], None),
+            (&[(IF_MODIFIED_SINCE, "no date")], None),
+            (&[(IF_MATCH, "\"xyzzy\"")], None),
+            (&[(IF_MATCH, "W/\"xyzzy\"")], failed),
+            (&[(IF_MATCH, "\"a\"")], failed),
+            (&[(IF_UNMODIFIED_SINCE, before)], failed),
+            (&[(IF_UNMODIFIED_SINCE, same)], None),
+            (&[(IF_MATCH, "\"xyzzy\""), (IF_UNMODIFIED_SINCE, before)], None),
         ];
         for (given, verdict) in cases {
             assert_eq!(evaluate(&headers(given), &validators()), *verdict, "{given:?}");

@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use super::{
     access::random_hex,
     body::{self, Segment, Sending},
-    conditions::{self, Validators, Verdict},
+    conditions::{self, Validators},
     listing, paths,
     ranges::{self, Wanted},
     types,
@@ -138,10 +138,8 @@ impl Shown {
     /// As [`body::read`].
     fn wanted(&self, head: &Parts, wait: Wait) -> Result<What, Refusal> {
         let Self { entry, tag, validators } = self;
-        match conditions::evaluate(&head.headers, validators) {
-            Verdict::NotModified => return Ok(What::Status(StatusCode::NOT_MODIFIED)),
-            Verdict::Failed => return Ok(What::Status(StatusCode::PRECONDITION_FAILED)),
-            Verdict::Holds => {}
+        if let Some(status) = conditions::evaluate(&head.headers, validators) {
+            return Ok(What::Status(status));
         }
         // RFC 9110, 14.2: ranges apply to GET only. Parts of a file that is generated at each read would not fit
         // together.

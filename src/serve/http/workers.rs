@@ -34,10 +34,7 @@ impl Workers {
     /// # Errors
     /// [`Refusal::busy`] if none is free in time.
     pub(in crate::serve) async fn page(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        match tokio::time::timeout(PATIENCE, self.pages.clone().acquire_owned()).await {
-            Ok(Ok(place)) => Ok(place),
-            _ => Err(Refusal::busy()),
-        }
+        place(&self.pages).await
     }
 
     /// Runs `work` in a thread that may wait. The inner error is the text of a panic.
@@ -48,8 +45,7 @@ impl Workers {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Result<T, String>, Refusal> {
-        let place = tokio::time::timeout(PATIENCE, self.places.clone().acquire_owned()).await;
-        let Ok(Ok(place)) = place else { return Err(Refusal::busy()) };
+        let place = place(&self.places).await?;
         let (sender, done) = oneshot::channel();
         pool().run(Place::Task("requests"), Arc::default(), move || {
             // Kept until the work is done, even if its client is gone.
@@ -58,6 +54,11 @@ impl Workers {
         });
         Ok(done.await.unwrap_or_else(|_| Err("it was not begun".into())))
     }
+}
+
+async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Refusal> {
+    let place = tokio::time::timeout(PATIENCE, places.clone().acquire_owned()).await;
+    place.ok().and_then(Result::ok).ok_or_else(Refusal::busy)
 }
 
 /// Returns the text of a panic.

@@ -1,6 +1,6 @@
 //! Scripts and stylesheets of the pages, part of the program.
 
-use std::{fmt::Write, sync::OnceLock};
+use std::sync::OnceLock;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use sha2::{Digest, Sha256};
@@ -65,9 +65,6 @@ pub(super) fn version() -> &'static str {
     VERSION.get_or_init(|| {
         let mut hash = Xxh3::new();
         ASSETS.iter().for_each(|asset| hash.update(asset.bytes));
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{:016x}", hash.digest());
-        text
+        format!("{:016x}", hash.digest())
     })
 }

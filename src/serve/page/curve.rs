@@ -1,6 +1,6 @@
 //! Columns of an array as curves: a bounded number of points of any number of rows, and statistics of what was read.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use serde::Serialize;
 
@@ -97,13 +97,6 @@ impl Seen {
     }
 }
 
-/// The smallest and the largest value of a column in a bucket, and where they stand.
-#[derive(Debug, Clone, Copy)]
-struct Extremes {
-    min: (u64, f64),
-    max: (u64, f64),
-}
-
 /// What is gathered while rows go by.
 pub(super) struct Gathered {
     seen: Vec<Seen>,
@@ -183,9 +176,9 @@ pub(super) fn curve(array: &Elements, query: &Query) -> Result<Curve, Error> {
     let mut y = vec![Vec::new(); columns as usize];
     let mut looked_at = 0;
     let mut start = from;
-    let reader = Reader { array, is_whole, column, columns };
+    let read_rows = |rows, each: &mut dyn FnMut(u64, usize, f64)| read(array, is_whole, (column, columns), rows, each);
     if bucket == 1 {
-        reader.rows(from, rows, &mut |row, column, value| {
+        read_rows(from..to, &mut |row, column, value| {
             if column == 0 {
                 x.push(row);
             }
@@ -196,29 +189,28 @@ pub(super) fn curve(array: &Elements, query: &Query) -> Result<Curve, Error> {
     } else {
         while start < to {
             let read = affordable.min(to - start);
-            let mut extremes = vec![None::<Extremes>; columns as usize];
-            reader.rows(start, read, &mut |row, column, value| {
+            // The smallest and the largest value of each column, and where they stand.
+            let mut extremes = vec![None::<[(u64, f64); 2]>; columns as usize];
+            read_rows(start..start + read, &mut |row, column, value| {
                 gathered.add(column, value);
                 if !value.is_finite() {
                     return;
                 }
-                let at = extremes[column].get_or_insert(Extremes { min: (row, value), max: (row, value) });
-                if value < at.min.1 {
-                    at.min = (row, value);
+                let [least, greatest] = extremes[column].get_or_insert([(row, value); 2]);
+                if value < least.1 {
+                    *least = (row, value);
                 }
-                if value > at.max.1 {
-                    at.max = (row, value);
+                if value > greatest.1 {
+                    *greatest = (row, value);
                 }
             })?;
             looked_at += read;
             let end = (start + bucket).min(to);
             x.extend([start, start + (end - start) / 2]);
-            for (column, extremes) in extremes.iter().enumerate() {
-                y[column].extend(match extremes {
-                    None => [f64::NAN, f64::NAN],
-                    Some(Extremes { min, max }) if min.0 <= max.0 => [min.1, max.1],
-                    Some(Extremes { min, max }) => [max.1, min.1],
-                });
+            for (y, found) in y.iter_mut().zip(extremes) {
+                let mut found = found.unwrap_or([(0, f64::NAN); 2]);
+                found.sort_by_key(|(row, _)| *row);
+                y.extend(found.map(|(_, value)| value));
             }
             start = end;
         }
@@ -237,43 +229,38 @@ pub(super) fn curve(array: &Elements, query: &Query) -> Result<Curve, Error> {
     })
 }
 
-/// Reads some columns of rows.
-struct Reader<'a> {
-    array: &'a Elements,
+/// Calls `each` for each value of some rows in `columns` columns from `column` on: with its row, its column counted from
+/// the first wanted, and the value.
+fn read(
+    array: &Elements,
     is_whole: bool,
-    column: u64,
-    columns: u64,
-}
-
-impl Reader<'_> {
-    /// Calls `each` for each value of `count` rows from row `from` on: with its row, its column counted from the first
-    /// wanted, and the value.
-    fn rows(&self, from: u64, count: u64, each: &mut dyn FnMut(u64, usize, f64)) -> Result<(), Error> {
-        let Self { array, is_whole, column, columns } = *self;
-        if columns == 0 {
-            return Ok(());
-        }
-        let width = array.width();
-        // How many rows a read takes, where the wanted columns begin in a row, and elements of a row.
-        let (at_once, skip, stride) = match is_whole {
-            true => ((PIECE / (array.columns * array.dtype.size())).max(1), column as usize, array.columns as usize),
-            false => (1, 0, columns as usize),
-        };
-        let mut row = from;
-        while row < from + count {
-            let some = at_once.min(from + count - row);
-            let bytes = match is_whole {
-                true => array.read(row * array.columns, some * array.columns)?,
-                false => array.read_part(row, column, columns)?,
-            };
-            for (number, elements) in bytes.chunks_exact(stride * width).enumerate() {
-                let wanted = elements.chunks_exact(width).skip(skip).take(columns as usize);
-                for (column, element) in wanted.enumerate() {
-                    each(row + number as u64, column, numbers::value(&array.dtype, element));
-                }
-            }
-            row += some;
-        }
-        Ok(())
+    (column, columns): (u64, u64),
+    rows: Range<u64>,
+    each: &mut dyn FnMut(u64, usize, f64),
+) -> Result<(), Error> {
+    if columns == 0 {
+        return Ok(());
     }
+    let width = array.width();
+    // How many rows a read takes, where the wanted columns begin in a row, and elements of a row.
+    let (at_once, skip, stride) = match is_whole {
+        true => ((PIECE / (array.columns * array.dtype.size())).max(1), column as usize, array.columns as usize),
+        false => (1, 0, columns as usize),
+    };
+    let mut row = rows.start;
+    while row < rows.end {
+        let some = at_once.min(rows.end - row);
+        let bytes = match is_whole {
+            true => array.read(row * array.columns, some * array.columns)?,
+            false => array.read_part(row, column, columns)?,
+        };
+        for (number, elements) in bytes.chunks_exact(stride * width).enumerate() {
+            let wanted = elements.chunks_exact(width).skip(skip).take(columns as usize);
+            for (column, element) in wanted.enumerate() {
+                each(row + number as u64, column, numbers::value(&array.dtype, element));
+            }
+        }
+        row += some;
+    }
+    Ok(())
 }

@@ -124,32 +124,25 @@ fn read_rows(folder: &Entry, from: u64, count: u64, filter: &str) -> Result<Vec<
     Ok(rows)
 }
 
-/// What is known to be wrong with the entries of a folder.
-pub(super) struct Damage {
-    by_name: HashMap<OsString, String>,
-}
-
-impl Damage {
-    /// Collects the damage of a folder's entries from the problems seen so far.
-    pub(super) fn of(folder: &Entry) -> Self {
-        let (file, inside) = folder.place();
-        let here = if folder.is_inside() { file.join(inside) } else { folder.path().to_owned() };
-        let mut by_name = HashMap::new();
-        folder.volume().each_problem(&mut |problem| {
-            let there = problem.container.join(&problem.path);
-            if let Some(name) = there.strip_prefix(&here).ok().and_then(|below| below.components().next())
-                && !by_name.contains_key(name.as_os_str())
-            {
-                by_name.insert(name.as_os_str().to_owned(), problem.detail());
-            }
-            if by_name.len() < DAMAGED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        Self { by_name }
-    }
+/// Returns what is known to be wrong with the entries of a folder, by their names.
+pub(super) fn damage(folder: &Entry) -> HashMap<OsString, String> {
+    let (file, inside) = folder.place();
+    let here = if folder.is_inside() { file.join(inside) } else { folder.path().to_owned() };
+    let mut by_name = HashMap::new();
+    folder.volume().each_problem(&mut |problem| {
+        let there = problem.container.join(&problem.path);
+        if let Some(name) = there.strip_prefix(&here).ok().and_then(|below| below.components().next())
+            && !by_name.contains_key(name.as_os_str())
+        {
+            by_name.insert(name.as_os_str().to_owned(), problem.detail());
+        }
+        if by_name.len() < DAMAGED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    by_name
 }
 
 /// Writes the listing as a table, with links to its other pages.
-pub(super) fn write(html: &mut Html, folder: &Entry, page: &Page, damage: &Damage) {
+pub(super) fn write(html: &mut Html, folder: &Entry, page: &Page, damage: &HashMap<OsString, String>) {
     let list = List {
         id: "files",
         title: "Files",
@@ -166,7 +159,7 @@ pub(super) fn write(html: &mut Html, folder: &Entry, page: &Page, damage: &Damag
     html.raw("<table class=\"list of-files\"><thead><tr><th scope=\"col\">Name</th><th scope=\"col\">Holds</th>");
     html.raw("<th scope=\"col\" class=\"num\">Size</th></tr></thead><tbody>");
     for row in &page.rows {
-        write_row(html, folder, row, damage.by_name.get(&row.name));
+        write_row(html, folder, row, damage.get(&row.name));
     }
     html.raw("</tbody></table>");
     page.write_links(html);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{
     cells::{Cell, Column},
@@ -62,31 +62,6 @@ enum Source {
     Open(Column),
     /// Why there is nothing to show.
     Unusable(String),
-}
-
-/// The answer to a request for rows.
-#[derive(Debug, Serialize)]
-pub(super) struct Rows {
-    rows: u64,
-    /// The first row.
-    from: u64,
-    /// How many columns the table has, and which is the first of the answer.
-    columns: u64,
-    column: u64,
-    heads: Vec<HeadShown>,
-    /// For each column its cells; `null` is a missing value.
-    cells: Vec<Vec<Cell>>,
-}
-
-#[derive(Debug, Serialize)]
-struct HeadShown {
-    name: String,
-    kind: String,
-    numeric: bool,
-    /// The address of the page of the column, if it has one.
-    page: Option<String>,
-    /// Why it has no cells.
-    error: Option<String>,
 }
 
 impl Table {
@@ -208,16 +183,16 @@ impl Table {
         Ok(rows.filter(|_| columns.len() > 1).map(|rows| Self { rows, columns }))
     }
 
-    /// Returns the rows and columns that the query asks for, within limits.
-    pub(super) fn rows(&self, query: &Query) -> Rows {
+    /// Returns the rows and columns that the query asks for, within limits: how many there are, the first row and column
+    /// of the answer, and for each of its columns what is known of it and its cells. A missing value is `null`.
+    pub(super) fn rows(&self, query: &Query) -> Value {
         let count = query.number("count").unwrap_or(50).clamp(1, ROWS);
         let from = query.number("from").unwrap_or(0).min(self.rows.saturating_sub(1));
         let count = count.min(self.rows - from.min(self.rows));
         let total = self.columns.len() as u64;
         let column = query.number("column").unwrap_or(0).min(total.saturating_sub(1));
         let columns = query.number("columns").unwrap_or(COLUMNS).clamp(1, COLUMNS);
-        let mut answer = Rows { rows: self.rows, from, columns: total, column, heads: Vec::new(), cells: Vec::new() };
-        let mut bytes = 0;
+        let (mut heads, mut shown, mut bytes) = (Vec::new(), Vec::new(), 0);
         for head in self.columns.iter().skip(column as usize).take(columns as usize) {
             let opened = head.open();
             let (cells, numeric) = match &opened {
@@ -225,18 +200,27 @@ impl Table {
                 Ok(column) => (column.cells(from, count).map_err(|error| error.to_string()), column.is_numeric()),
                 Err(reason) => (Err(reason.clone()), false),
             };
-            answer.heads.push(HeadShown {
-                name: head.name.clone(),
-                kind: head.kind.clone(),
-                numeric,
-                page: head.page(),
-                error: cells.as_ref().err().cloned(),
-            });
+            heads.push(json!({
+                "name": head.name,
+                "kind": head.kind,
+                "numeric": numeric,
+                // The address of the page of the column, if it has one.
+                "page": head.page(),
+                // Why it has no cells.
+                "error": cells.as_ref().err(),
+            }));
             let cells = cells.unwrap_or_default();
             bytes += cells.iter().flatten().map(String::len).sum::<usize>();
-            answer.cells.push(cells);
+            shown.push(cells);
         }
-        answer
+        json!({
+            "rows": self.rows,
+            "from": from,
+            "columns": total,
+            "column": column,
+            "heads": heads,
+            "cells": shown,
+        })
     }
 }
 

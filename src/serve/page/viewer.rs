@@ -13,7 +13,7 @@ use super::{
     assets, document,
     elements::Elements,
     episode::Episode,
-    folder::{self, Damage},
+    folder,
     html::{self, Html, counted},
     items::{self, View},
     meta, plane,
@@ -139,7 +139,9 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
     let mut scripts = PLAIN;
     if let (Some(overview), Some(inside)) = (&overview, inside) {
         if inside.is_empty() {
-            write_warnings(&mut main, entry)?;
+            for warning in entry.warnings()?.unwrap_or_default().iter().take(PROBLEMS) {
+                main.raw("<p class=\"notice\">").text(warning).raw("</p>");
+            }
         }
         write_attributes(&mut main, entry);
         if let Some(episode) = Episode::of(entry, overview, inside)? {
@@ -177,7 +179,7 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
         }
     }
     let page = folder::page(entry, query)?;
-    let damage = Damage::of(entry);
+    let damage = folder::damage(entry);
     folder::write(&mut main, entry, &page, &damage);
     Ok((main, scripts))
 }
@@ -189,14 +191,6 @@ fn write_attributes(main: &mut Html, entry: &Entry) {
             .push(&attributes)
             .raw("</section>");
     }
-}
-
-/// Writes the warnings from opening the container.
-fn write_warnings(main: &mut Html, container: &Entry) -> Result<(), Error> {
-    for warning in container.warnings()?.unwrap_or_default().iter().take(PROBLEMS) {
-        main.raw("<p class=\"notice\">").text(warning).raw("</p>");
-    }
-    Ok(())
 }
 
 fn write_player(main: &mut Html, episode: &Episode, folder: &Entry) {

@@ -126,10 +126,7 @@ impl Column {
 
     /// Adds the dtype to the description, if the elements have one.
     fn with_dtype(self, element: Element) -> Self {
-        match element {
-            Element::Of(dtype) => self.with_about("dtype", dtype.name()),
-            Element::Ticks | Element::Zoned | Element::Nanos | Element::Bytes16 | Element::Prefixed16 => self,
-        }
+        if let Element::Of(dtype) = element { self.with_about("dtype", dtype.name()) } else { self }
     }
 
     /// Returns a column of row numbers, from 0.
@@ -146,12 +143,10 @@ impl Column {
     /// Returns a column of lists whose length varies, or whose elements are texts. No list is missing
     /// ([`Self::with_missing_lists`]).
     pub fn varying(name: String, starts: Starts, elements: Elements) -> Self {
+        let column = |elements| Self::new(name, Values::Varying(Varying { starts, elements, missing: None }));
         match elements {
-            Elements::Fixed(element, data) => {
-                let elements = Elements::Fixed(element.in_lists(), data);
-                Self::new(name, Values::Varying(Varying { starts, elements, missing: None })).with_dtype(element)
-            }
-            elements => Self::new(name, Values::Varying(Varying { starts, elements, missing: None })),
+            Elements::Fixed(element, data) => column(Elements::Fixed(element.in_lists(), data)).with_dtype(element),
+            texts => column(texts),
         }
     }
 

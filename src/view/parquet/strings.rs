@@ -99,13 +99,14 @@ pub struct Ragged {
 }
 
 impl Ragged {
-    fn offsets(&self, reader: &ReadContext, first: u64, count: u64) -> Result<Vec<u64>, Fault> {
-        offsets(&self.offsets, self.dtype, reader, first, count)
-    }
-
     fn offset(&self, reader: &ReadContext, row: u64) -> Result<u64, Fault> {
-        Ok(self.offsets(reader, row, 1)?.first().copied().unwrap_or(0))
+        offset(&self.offsets, self.dtype, reader, row)
     }
+}
+
+/// Reads one offset of the type i64, u32 or u64.
+pub(super) fn offset(view: &View, dtype: DType, reader: &ReadContext, row: u64) -> Result<u64, Fault> {
+    Ok(offsets(view, dtype, reader, row, 1)?.first().copied().unwrap_or(0))
 }
 
 /// Reads some offsets of the type i64, u32 or u64.
@@ -149,7 +150,7 @@ impl Strings for Ragged {
         self.data.fill_at(reader, at, out)?;
         for first in rows.clone().step_by(TOGETHER as usize) {
             let count = TOGETHER.min(rows.end - first);
-            let offsets = self.offsets(reader, first + 1, count)?;
+            let offsets = offsets(&self.offsets, self.dtype, reader, first + 1, count)?;
             let mut marks = vec![0; count as usize];
             if let Some(missing) = &self.missing {
                 missing.fill_at(reader, first, &mut marks)?;

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use super::{
     element::{Element, TOGETHER, packed},
     levels,
-    strings::{ABSENT, Strings, offsets, texts_into},
+    strings::{ABSENT, Strings, offset, offsets, texts_into},
 };
 use crate::{
     format::DType,
@@ -65,13 +65,9 @@ impl Starts {
 
     /// Returns the elements of some rows.
     fn range(&self, reader: &ReadContext, rows: &Range<u64>) -> Result<Range<u64>, Fault> {
-        let at = |row: u64| {
-            let mut found = 0;
-            self.each(reader, row..row, &mut |start| {
-                found = start;
-                Ok(())
-            })?;
-            Ok::<u64, Fault>(found)
+        let at = |row: u64| match self {
+            Self::Every(count) => Ok(row.saturating_mul(*count)),
+            Self::At(view, dtype) => offset(view, *dtype, reader, row),
         };
         let elements = at(rows.start)?..at(rows.end)?;
         if elements.start > elements.end { Err(unsound(rows.start)) } else { Ok(elements) }
