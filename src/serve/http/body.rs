@@ -70,6 +70,16 @@ pub(in crate::serve) enum Segment {
     Range(Range<u64>),
 }
 
+impl Segment {
+    /// Bytes of it.
+    pub(super) fn size(&self) -> u64 {
+        match self {
+            Self::Text(bytes) => bytes.len() as u64,
+            Self::Range(range) => range.end - range.start,
+        }
+    }
+}
+
 /// A file that is being sent.
 pub(in crate::serve) struct Sending {
     site: Arc<Site>,

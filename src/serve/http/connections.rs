@@ -348,9 +348,7 @@ impl AsyncRead for Patient {
 
 impl AsyncWrite for Patient {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write(context, buf);
-        this.written(context, written)
+        self.poll_write_vectored(context, &[io::IoSlice::new(buf)])
     }
 
     fn poll_write_vectored(

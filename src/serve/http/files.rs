@@ -9,7 +9,7 @@ use std::{
 
 use axum::{body::Body, response::IntoResponse};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request::Parts};
 
 use super::{
     access::random_hex,
@@ -164,94 +164,79 @@ impl Shown {
     }
 }
 
+/// Returns the answer with `what` of a file.
 fn respond(site: &Arc<Site>, head: &Parts, file: &Shown, what: What) -> Response {
     let Shown { entry, tag, validators } = file;
-    let size = entry.size();
-    let (media_type, is_shown) = types::media_type(entry.name());
-    let mut response = Response::new(Body::empty());
-    let headers = response.headers_mut();
-    if let Some(etag) = validators.etag.as_deref().and_then(|etag| HeaderValue::from_str(etag).ok()) {
-        headers.insert(header::ETAG, etag);
-        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    let (size, (media_type, is_shown)) = (entry.size(), types::media_type(entry.name()));
+    let mut headers = HeaderMap::new();
+    let mut set = |name: HeaderName, value: &str| {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    };
+    if let Some(etag) = &validators.etag {
+        set(header::ETAG, etag);
+        set(header::ACCEPT_RANGES, "bytes");
     }
-    if let Ok(modified) = HeaderValue::from_str(&httpdate::fmt_http_date(validators.modified)) {
-        headers.insert(header::LAST_MODIFIED, modified);
-    }
+    set(header::LAST_MODIFIED, &httpdate::fmt_http_date(validators.modified));
     // The browser asks each time whether its copy is still the same.
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-    let (status, segments, length) = match what {
+    set(header::CACHE_CONTROL, "private, no-cache");
+    set(header::CONTENT_SECURITY_POLICY, POLICY);
+    let (status, segments) = match what {
         What::Status(status) => {
             if status == StatusCode::RANGE_NOT_SATISFIABLE {
-                insert(headers, header::CONTENT_RANGE, &format!("bytes */{size}"));
+                set(header::CONTENT_RANGE, &format!("bytes */{size}"));
             }
             if status != StatusCode::NOT_MODIFIED {
-                headers.insert(header::CONTENT_LENGTH, 0.into());
+                set(header::CONTENT_LENGTH, "0");
             }
-            *response.status_mut() = status;
-            return response;
+            return (status, headers).into_response();
         }
         What::Bytes { range, is_part, first } => {
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-            let length = range.end - range.start;
+            set(header::CONTENT_TYPE, media_type);
             if is_part {
-                insert(headers, header::CONTENT_RANGE, &content_range(&range, size));
+                set(header::CONTENT_RANGE, &content_range(&range, size));
             }
-            let read = first.as_ref().map_or(0, |first| first.len() as u64);
-            let rest = Some(Segment::Range(range.start + read..range.end)).filter(|_| read < length);
-            let segments: VecDeque<Segment> = first.map(Segment::Text).into_iter().chain(rest).collect();
-            (if is_part { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK }, segments, length)
+            let rest = range.start + first.as_ref().map_or(0, |first| first.len() as u64)..range.end;
+            let rest = Some(rest).filter(|rest| !rest.is_empty()).map(Segment::Range);
+            let status = if is_part { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
+            (status, first.map(Segment::Text).into_iter().chain(rest).collect())
         }
         What::Parts(parts) => {
             let boundary = random_hex();
-            insert(headers, header::CONTENT_TYPE, &format!("multipart/byteranges; boundary={boundary}"));
-            let (segments, length) = multipart(&boundary, &parts, media_type, size);
-            (StatusCode::PARTIAL_CONTENT, segments, length)
+            set(header::CONTENT_TYPE, &format!("multipart/byteranges; boundary={boundary}"));
+            (StatusCode::PARTIAL_CONTENT, multipart(&boundary, &parts, media_type, size))
         }
     };
-    headers.insert(header::CONTENT_LENGTH, length.into());
+    set(header::CONTENT_LENGTH, &segments.iter().map(Segment::size).sum::<u64>().to_string());
     if !is_shown {
         // The browser takes the name from the address.
-        headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+        set(header::CONTENT_DISPOSITION, "attachment");
     }
-    *response.status_mut() = status;
-    if head.method == Method::GET {
-        *response.body_mut() = match <[_; 1]>::try_from(Vec::from(segments)) {
-            // Everything is read: the file need not stay open.
-            Ok([Segment::Text(bytes)]) => Body::from(bytes),
-            Ok([range]) => Sending::new(site.clone(), entry.clone(), *tag, VecDeque::from([range])).into_body(),
-            Err(segments) => Sending::new(site.clone(), entry.clone(), *tag, segments.into()).into_body(),
-        };
-    }
-    response
+    let body = match (head.method == Method::GET, segments.len(), segments.front()) {
+        (false, ..) => Body::empty(),
+        // Everything is read: the file need not stay open.
+        (_, 1, Some(Segment::Text(bytes))) => Body::from(bytes.clone()),
+        _ => Sending::new(site.clone(), entry.clone(), *tag, segments).into_body(),
+    };
+    (status, headers, body).into_response()
 }
 
-/// Returns the body of several ranges (RFC 9110, 14.6), and its length.
-fn multipart(boundary: &str, parts: &[Range<u64>], media_type: &str, size: u64) -> (VecDeque<Segment>, u64) {
-    let (mut segments, mut length) = (VecDeque::with_capacity(2 * parts.len() + 1), 0);
-    let mut text = |segments: &mut VecDeque<Segment>, text: String| {
-        length += text.len() as u64;
-        segments.push_back(Segment::Text(text.into()));
-    };
-    for (index, range) in parts.iter().enumerate() {
-        let before = if index == 0 { "" } else { "\r\n" };
+/// Returns the body of several ranges (RFC 9110, 14.6).
+fn multipart(boundary: &str, parts: &[Range<u64>], media_type: &str, size: u64) -> VecDeque<Segment> {
+    let (mut segments, mut before) = (VecDeque::with_capacity(2 * parts.len() + 1), "");
+    for range in parts {
         let range_text = content_range(range, size);
         let head = format!("{before}--{boundary}\r\nContent-Type: {media_type}\r\nContent-Range: {range_text}\r\n\r\n");
-        text(&mut segments, head);
-        segments.push_back(Segment::Range(range.clone()));
+        segments.extend([Segment::Text(head.into()), Segment::Range(range.clone())]);
+        before = "\r\n";
     }
-    text(&mut segments, format!("\r\n--{boundary}--\r\n"));
-    (segments, length + parts.iter().map(|range| range.end - range.start).sum::<u64>())
+    segments.push_back(Segment::Text(format!("\r\n--{boundary}--\r\n").into()));
+    segments
 }
 
 fn content_range(range: &Range<u64>, size: u64) -> String {
     format!("bytes {}-{}/{size}", range.start, range.end.saturating_sub(1))
-}
-
-fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(name, value);
-    }
 }
 
 /// Returns a time in whole seconds, as headers have it, limited to the years 1970 to 9999.
