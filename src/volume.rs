@@ -16,7 +16,7 @@ use std::{ffi::OsStr, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
 pub use array::{Array, Element};
 pub use attributes::AttributeValue;
 pub(crate) use entry::Listed;
-pub use entry::{Entries, Entry, EntryKind, Walk};
+pub use entry::{Entries, Entry, Walk};
 pub use error::{Error, ErrorKind};
 pub use formats::{FormatInfo, Likeness, formats, likeness};
 pub use members::{Member, MemberKind};
@@ -24,12 +24,12 @@ pub use reader::Reader;
 pub(crate) use search::Met;
 pub(crate) use table::Table;
 
-pub use crate::view::Slice;
 use crate::{
     cache::{self, DiskTier, Reservation, TooMuch, Verify},
     tree,
     vfs::{self, FollowLinks, Problem, Vfs},
 };
+pub use crate::{vfs::FileKind as EntryKind, view::Slice};
 
 /// A container, or a folder of files in which containers are folders. Shows what `shardfs mount` would show of it
 /// (`docs/TREE.md`), in this process.

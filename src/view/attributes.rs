@@ -69,9 +69,7 @@ impl Value {
             _ => None,
         }
     }
-}
 
-impl Value {
     /// Returns the value as JSON on one line, without a line end. Arrays of any size are written completely.
     ///
     /// # Errors

@@ -221,10 +221,7 @@ impl Grid {
     /// # Errors
     /// As [`Chunks::chunk`].
     pub fn raw(self: &Arc<Self>, reader: &ReadContext, at: &[u64]) -> Result<Option<View>, Fault> {
-        Ok(self.stored_chunk(reader, at)?.map(|_| {
-            let whole = Whole { grid: self.clone(), at: at.to_vec(), is_stored: false };
-            View::default().with_rendered(self.chunk_size, whole)
-        }))
+        self.whole(reader, at, false)
     }
 
     /// Returns the stored bytes of a chunk (`.raw/<name>/<i>.<j>.stored.bin`); `None` as for [`Self::raw`].
@@ -232,16 +229,17 @@ impl Grid {
     /// # Errors
     /// As [`Chunks::chunk`].
     pub fn stored(self: &Arc<Self>, reader: &ReadContext, at: &[u64]) -> Result<Option<View>, Fault> {
-        Ok(self.stored_chunk(reader, at)?.map(|(_, block)| {
-            let whole = Whole { grid: self.clone(), at: at.to_vec(), is_stored: true };
-            View::default().with_rendered(block.stored_size, whole)
-        }))
+        self.whole(reader, at, true)
     }
 
-    fn stored_chunk(&self, reader: &ReadContext, at: &[u64]) -> Result<Option<(ReadContext, Block)>, Fault> {
+    fn whole(self: &Arc<Self>, reader: &ReadContext, at: &[u64], is_stored: bool) -> Result<Option<View>, Fault> {
         let mut axes = at.iter().zip(self.layout.shape.iter().zip(&self.layout.chunk));
         let is_inside = at.len() == self.rank && axes.all(|(at, (shape, chunk))| *at < shape.div_ceil(*chunk));
-        if is_inside { self.locate(reader, at) } else { Ok(None) }
+        let located = if is_inside { self.locate(reader, at)? } else { None };
+        Ok(located.map(|(_, block)| {
+            let size = if is_stored { block.stored_size } else { self.chunk_size };
+            View::default().with_rendered(size, Whole { grid: self.clone(), at: at.to_vec(), is_stored })
+        }))
     }
 
     /// Returns where a chunk is and the context that reads it; `None` for an absent one.

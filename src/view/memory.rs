@@ -4,7 +4,7 @@ use std::{fs::File, io, sync::Arc};
 
 use sha2::{Digest, Sha256};
 
-use super::{BlockRef, Bytes, Data, Extent, Fault, ReadContext, View};
+use super::{BlockRef, Bytes, Data, Extent, ReadContext, View};
 use crate::{
     cache::{BlockError, FileOfBlock, FileSlot},
     codec::Codec,
@@ -50,7 +50,7 @@ impl View {
     /// Fills a file in memory with this view and seals it.
     ///
     /// # Errors
-    /// [`BlockError`]. The reader does not see it, because it then reads the view itself and gets the [`Fault`].
+    /// [`BlockError`]. The reader does not see it, because it then reads the view itself and gets the [`Fault`](super::Fault).
     pub fn lay_out(&self, reader: &ReadContext, file: &Arc<FileSlot>) -> Result<(), BlockError> {
         let of_block = self.of_one_block();
         let mut decoding = None;

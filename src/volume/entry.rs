@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Array, Error, ErrorKind, Handle, Volume};
+use super::{Array, EntryKind, Error, ErrorKind, Handle, Volume};
 use crate::{
     format::ElementType,
     source::{Leased, Source, Wait},
@@ -17,7 +17,7 @@ use crate::{
         Cells, Container, Episode, Episodes, ItemInfo, NodeId, Timeline,
         overview::{Contents, Topic},
     },
-    vfs::{self, Apart, Attr, FileKind, HeldOverview, ROOT, SeenContainer, Vfs},
+    vfs::{self, Apart, Attr, HeldOverview, ROOT, SeenContainer, Vfs},
     view::{self, Bytes, Fault, ReadContext, Slice},
 };
 
@@ -25,18 +25,6 @@ use crate::{
 const BATCH: usize = 1024;
 /// Bytes that a read requests from the filesystem at a time.
 const PIECE: u64 = 4 << 20;
-
-/// Kind of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum EntryKind {
-    /// A folder, which may be a container.
-    Folder,
-    /// A file.
-    File,
-    /// A symbolic link that is not followed.
-    Link,
-}
 
 /// A file or folder, as a mount would show it. Cheap to clone.
 ///
@@ -131,11 +119,7 @@ impl Entry {
 
     /// Returns the kind of the entry.
     pub fn kind(&self) -> EntryKind {
-        match self.attr.kind {
-            FileKind::Folder => EntryKind::Folder,
-            FileKind::File => EntryKind::File,
-            FileKind::Link => EntryKind::Link,
-        }
+        self.attr.kind
     }
 
     /// Whether it is a folder.
@@ -208,7 +192,7 @@ impl Entry {
     }
 
     /// Passes the names in this folder and their kinds to `each` until it breaks. Looks nothing up.
-    pub(crate) fn names(&self, each: &mut dyn FnMut(&OsStr, FileKind) -> ControlFlow<()>) -> Result<(), Error> {
+    pub(crate) fn names(&self, each: &mut dyn FnMut(&OsStr, EntryKind) -> ControlFlow<()>) -> Result<(), Error> {
         Ok(self.vfs().read_dir(self.handle.ino, 2, false, &mut |entry| each(entry.name, entry.kind))?)
     }
 
@@ -601,7 +585,7 @@ impl Entry {
 pub(crate) struct Listed {
     handle: Handle,
     path: PathBuf,
-    pub(crate) kind: FileKind,
+    pub(crate) kind: EntryKind,
     /// `None` if they take decoding, or cannot be read.
     pub(crate) attr: Option<Attr>,
 }

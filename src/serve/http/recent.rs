@@ -22,12 +22,9 @@ impl Recent {
 
     /// Returns the file that an address led to, if it still leads there, in the same state. Does not wait.
     pub(in crate::serve) fn get(&self, address: &str) -> Option<Arc<Shown>> {
-        let file = self.0.lock().get(address)?.clone();
-        if file.is_current() {
-            return Some(file);
-        }
-        // The caller's look-up, which may wait, finds what is there now.
-        None
+        let file = self.0.lock().get(address).cloned();
+        // If it does not, the caller's look-up, which may wait, finds what is there now.
+        file.filter(|file| file.is_current())
     }
 
     /// Notes what an address leads to. Keeps only files inside containers, because checking one of SOURCE's own files

@@ -54,11 +54,6 @@ impl Elements {
     pub(super) fn read_part(&self, row: u64, column: u64, columns: u64) -> Result<Vec<u8>, Error> {
         self.read(row.saturating_mul(self.columns).saturating_add(column), columns)
     }
-
-    /// Returns the shape as text.
-    pub(super) fn shape_text(&self) -> String {
-        shape_text(&self.shape)
-    }
 }
 
 /// Formats a shape like `24 × 7`; `scalar` for an array without axes.

@@ -60,7 +60,6 @@ fn write_object(html: &mut Html, object: &Map<String, Value>, depth: usize, left
 fn write_value(html: &mut Html, value: &Value, depth: usize, left: &mut usize) {
     match value {
         Value::Null => html.raw("<span class=\"missing\">none</span>"),
-        Value::String(text) => html.text(&super::summary::shortened(text, TEXT)),
         Value::Object(object) if depth > 0 => {
             write_object(html, object, depth - 1, left);
             html
@@ -71,7 +70,7 @@ fn write_value(html: &mut Html, value: &Value, depth: usize, left: &mut usize) {
             html.text(&shown.join(", ")).text(&more)
         }
         Value::Object(_) | Value::Array(_) => html.text(&super::summary::shortened(&value.to_string(), TEXT)),
-        value => html.text(&value.to_string()),
+        value => html.text(&flat(value)),
     };
 }
 

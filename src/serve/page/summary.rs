@@ -90,10 +90,15 @@ fn items_line(front: &Map<String, Value>, items: &[Item]) -> Vec<String> {
     let rows = |path: &str| {
         items.iter().find(|item| item.path == path).and_then(|item| Some(*item.info.shape.as_ref()?.first()?))
     };
-    let tables = [("nodes/time.npy", "node"), ("edges/left.npy", "edge"), ("sites/position.npy", "site")];
     if rows("nodes/time.npy").is_some() {
-        let more = [("mutations/site.npy", "mutation"), ("individuals/flags.npy", "individual")];
-        let counts = tables.iter().chain(&more).filter_map(|(path, noun)| Some(counted(rows(path)?, noun)));
+        let tables = [
+            ("nodes/time.npy", "node"),
+            ("edges/left.npy", "edge"),
+            ("sites/position.npy", "site"),
+            ("mutations/site.npy", "mutation"),
+            ("individuals/flags.npy", "individual"),
+        ];
+        let counts = tables.iter().filter_map(|(path, noun)| Some(counted(rows(path)?, noun)));
         parts.push("tree sequence".into());
         parts.extend(counts);
     }

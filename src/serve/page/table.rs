@@ -4,12 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{
-    cells::{Cell, Column},
-    elements::Elements,
-    folder,
-    query::Query,
-};
+use super::{cells::Column, elements::Elements, folder, query::Query};
 use crate::{
     limits,
     serve::http::paths,
@@ -244,7 +239,7 @@ impl Head {
             Source::Open(column) => Ok(column.clone()),
             Source::Folder { container, path, is_key, key_names } => {
                 let folder = container.get(path).map_err(|error| error.to_string())?;
-                let names = || key_names.as_ref().map(|path| names_of_keys(container, path)).unwrap_or_default();
+                let names = || key_names.as_ref().and_then(|path| names_of_keys(container, path)).unwrap_or_default();
                 column(&folder, is_key.then_some(names))
             }
         }
@@ -277,13 +272,10 @@ fn column(folder: &Entry, key_names: Option<impl FnOnce() -> Vec<String>>) -> Re
 }
 
 /// Returns what the values of a key column stand for; nothing if the file does not say, or the names are too long.
-fn names_of_keys(container: &Entry, path: &str) -> Vec<String> {
-    let Ok(file) = container.get(path) else { return Vec::new() };
-    if file.size() > KEY_NAMES {
-        return Vec::new();
-    }
-    let Ok(json) = file.read() else { return Vec::new() };
+fn names_of_keys(container: &Entry, path: &str) -> Option<Vec<String>> {
+    let file = container.get(path).ok().filter(|file| file.size() <= KEY_NAMES)?;
+    let json = file.read().ok()?;
     // A name takes at least its quotes and a comma; an empty one takes 24 bytes, in a list that doubles.
-    let Ok(_room) = file.volume().reserve(file.size() * limits::JSON_ROOM) else { return Vec::new() };
-    serde_json::from_slice(&json).unwrap_or_default()
+    let _room = file.volume().reserve(file.size() * limits::JSON_ROOM).ok()?;
+    serde_json::from_slice(&json).ok()
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     assets, document,
-    elements::Elements,
+    elements::{Elements, shape_text},
     episode::Episode,
     folder,
     html::{self, Html, counted},
@@ -310,7 +310,7 @@ fn file_main(entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static s
     main.raw("<div class=\"head\"><h1>").text(&entry.name().to_string_lossy()).raw("</h1>");
     if let Some(array) = &array {
         main.raw("<span class=\"badge format\">").text(&array.dtype.name()).raw("</span><span class=\"said\">");
-        main.text(&array.shape_text()).raw("</span>");
+        main.text(&shape_text(&array.shape)).raw("</span>");
     }
     main.raw("<span class=\"said\">").text(&html::size(entry.size())).raw("</span><span class=\"actions\">");
     main.raw("<a class=\"button\" href=\"").text(&paths::address(entry)).raw("\" download=\"");

@@ -14,12 +14,15 @@ use crate::{
     },
 };
 
-/// Kinds of nodes that a user sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it all")]
+/// Kind of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FileKind {
+    /// A folder, which may be a container.
     Folder,
+    /// A file.
     File,
+    /// A symbolic link that is not followed.
     Link,
 }
 

@@ -5,7 +5,7 @@
 //! `Message.fbs` and `Schema.fbs`.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, TableFinishedWIPOffset, VOffsetT, Vector, WIPOffset};
+use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, VOffsetT, WIPOffset};
 use serde_json::{Map, Value};
 
 use super::{
@@ -27,15 +27,14 @@ const VERSION_5: i16 = 4;
 const SCHEMA: u8 = 1;
 
 type Table = WIPOffset<TableFinishedWIPOffset>;
-type Tables<'a> = WIPOffset<Vector<'a, ForwardsUOffset<TableFinishedWIPOffset>>>;
 
 /// Returns the value of [`KEY`] for a table of these columns. `about` describes the table as a whole.
 pub(super) fn schema<'a>(columns: impl Iterator<Item = &'a Column>, about: &Map<String, Value>) -> String {
     let mut out = FlatBufferBuilder::new();
     let fields: Vec<_> = columns.map(|column| column_field(&mut out, column)).collect();
-    let fields = tables(&mut out, &fields);
+    let fields = out.create_vector(&fields);
     let metadata = pairs(&mut out, about);
-    let metadata = tables(&mut out, &metadata);
+    let metadata = out.create_vector(&metadata);
     let start = out.start_table();
     out.push_slot_always(slot(1), fields);
     out.push_slot_always(slot(2), metadata);
@@ -59,10 +58,6 @@ pub(super) fn schema<'a>(columns: impl Iterator<Item = &'a Column>, about: &Map<
 /// Returns the offset of a table's field with a number.
 fn slot(number: VOffsetT) -> VOffsetT {
     4 + 2 * number
-}
-
-fn tables<'a>(out: &mut FlatBufferBuilder<'a>, tables: &[Table]) -> Tables<'a> {
-    out.create_vector(tables)
 }
 
 fn column_field(out: &mut FlatBufferBuilder<'_>, column: &Column) -> Table {
@@ -94,8 +89,8 @@ fn field(
     metadata: &[Table],
 ) -> Table {
     let name = out.create_string(name);
-    let children = tables(out, children);
-    let metadata = (!metadata.is_empty()).then(|| tables(out, metadata));
+    let children = out.create_vector(children);
+    let metadata = (!metadata.is_empty()).then(|| out.create_vector(metadata));
     let start = out.start_table();
     out.push_slot_always(slot(0), name);
     out.push_slot(slot(1), is_nullable, false);

@@ -529,9 +529,7 @@ impl Fixed {
         }
         Ok(())
     }
-}
 
-impl Fixed {
     /// Returns the number of levels of `rows` lists, `missing` of which are missing.
     fn entries(&self, rows: u64, missing: u64) -> u64 {
         rows.saturating_sub(missing).saturating_mul(self.slots.unwrap_or(1)).saturating_add(missing)
