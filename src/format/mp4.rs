@@ -196,6 +196,12 @@ impl Track {
         Some(before.copied().unwrap_or(key)..end)
     }
 
+    /// Returns the last key frame at or before a sample.
+    pub fn key_before(&self, sample: u32) -> Option<u32> {
+        let after = self.keys.partition_point(|&key| key <= sample);
+        self.keys.get(after.checked_sub(1)?).copied()
+    }
+
     /// Returns the bytes of memory that it takes.
     pub fn memory_usage(&self) -> usize {
         size_of::<Self>()

@@ -40,6 +40,8 @@ const AHEAD: u64 = 16;
 const AHEAD_PART: u64 = 16;
 /// What frames in the disk tier are called, with the version of their names.
 const FRAME_KIND: &str = "frame of a video 1";
+/// Most frames of H.264 that are decoded before the first of them is shown.
+const REORDERED: u32 = 16;
 /// How often a reader starts again because its frame was evicted before it was taken.
 const TRIES: usize = 8;
 
@@ -366,7 +368,11 @@ impl Decoder {
         let mut frame = wanted.frame;
         loop {
             let group = wanted.track.group(frame).ok_or_else(|| refused("no key frame comes before this frame"))?;
-            if !self.decode_group(job, pool, group.clone(), last)? || !wanted.is_next {
+            let is_done = self.decode_group(job, pool, group.clone(), last)?;
+            if is_done && !job.has_frame() {
+                self.decode_from_before(job, pool, group.clone())?;
+            }
+            if !is_done || !wanted.is_next {
                 return Ok(());
             }
             // The first frame after the group in the order of times, which belongs to the next group.
@@ -380,6 +386,23 @@ impl Decoder {
                 return Ok(());
             }
         }
+    }
+
+    /// Decodes a group of H.264 again, from an earlier key frame on. Until one frame was shown, libavcodec 59 drops those
+    /// that are left at the end, unless the first key frame was an IDR picture.
+    fn decode_from_before(
+        &mut self,
+        job: &Arc<Job>,
+        pool: &Pool,
+        group: std::ops::Range<u32>,
+    ) -> Result<(), Arc<BlockError>> {
+        let wanted = &job.wanted;
+        let earlier = wanted.track.key_before(group.start.saturating_sub(REORDERED));
+        if let Some(start) = earlier.filter(|start| *start < group.start && wanted.track.codec() == VideoCodec::H264) {
+            self.decode_group(job, pool, start..group.end, wanted.frame)?;
+            (self.video, self.place) = (None, None);
+        }
+        Ok(())
     }
 
     /// Decodes the samples of a group until all are done (returns `true`), or enough.
