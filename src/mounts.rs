@@ -45,11 +45,6 @@ impl Mount {
         self.kind == KIND
     }
 
-    /// Returns whether two entries are one mount, wherever it was moved to.
-    fn is_same(&self, other: &Self) -> bool {
-        (self.id, self.device) == (other.id, other.device)
-    }
-
     /// Opens the root of the mount, without asking its filesystem. `None` if a path no longer leads to it.
     ///
     /// # Errors
@@ -64,7 +59,7 @@ impl Mount {
     /// # Errors
     /// As [`all`].
     pub(crate) fn now(&self) -> io::Result<Option<Self>> {
-        Ok(all()?.into_iter().find(|mount| mount.is_same(self)))
+        Ok(all()?.into_iter().find(|mount| (mount.id, mount.device) == (self.id, self.device)))
     }
 
     /// Returns the file that ends the kernel's connection to the process which serves this mount. Its folder is named

@@ -36,7 +36,7 @@ pub(crate) fn check(location: &Location, options: &Options, is_container_name: I
         Ok(store) => store,
         Err(error) => return vec![("server", Err(error.to_string()))],
     };
-    let mut steps = vec![("server", Ok(store.client.backend.store().to_string())), ("disk cache", disk_cache(options))];
+    let mut steps = vec![("server", Ok(store.client.store.to_string())), ("disk cache", disk_cache(options))];
     let page = wait(async {
         store.learn().await?;
         let folder = location.split().map_or(&*location.key, |(folder, _)| folder);

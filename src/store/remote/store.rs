@@ -158,16 +158,13 @@ impl RemoteStore {
         if !self.client.backend.is_pinned() {
             return Ok(());
         }
-        let store = self.client.backend.store();
         let mut attempts = self.client.attempts(None);
         let mut answer = match attempts.send(&Ask::new(Method::GET, Target::Store)).await {
-            Err(FetchError::Gone) => {
-                return Err(FetchError::Failed(format!("{store}: there is no such data set, or revision")));
-            }
+            Err(FetchError::Gone) => return Err(self.client.failed("there is no such data set, or revision")),
             answer => answer?,
         };
         let body = answer.collect(LONGEST_REVISION, None).await.map_err(|trouble| FetchError::Failed(trouble.why))?;
-        self.client.backend.learn(&body).map_err(|why| FetchError::Failed(format!("{store}: {why}")))
+        self.client.backend.learn(&body).map_err(|why| self.client.failed(why))
     }
 
     /// Returns the key that a folder's names are appended to; `None` if there can be no such folder.
@@ -393,8 +390,7 @@ impl RemoteStore {
                 return Ok(State { size, ..self.client.backend.state(&answer.headers) });
             }
         }
-        let store = self.client.backend.store();
-        Err(FetchError::Failed(format!("{store}: the server does not say how large the object is")))
+        Err(self.client.failed("the server does not say how large the object is"))
     }
 
     /// Returns the size and state of an object, and keeps its first bytes for opening it.
@@ -423,7 +419,7 @@ impl RemoteStore {
                     self.object(key, &state).add_front(&front);
                     return Ok(state);
                 }
-                Ok(_) => attempts.again(Trouble::cut(), None).await?,
+                Ok(_) => attempts.again(Trouble::passing("the answer was cut"), None).await?,
                 Err(trouble) => attempts.again(trouble, None).await?,
             }
         }
@@ -444,7 +440,7 @@ impl RemoteStore {
             (etag, _) => etag.to_owned(),
         };
         ObjectId {
-            store: self.client.backend.store().clone(),
+            store: self.client.store.clone(),
             key: escape::escape_all(key).into(),
             etag: etag.into(),
             size: state.size.unwrap_or(0),
@@ -589,10 +585,8 @@ impl Store for RemoteStore {
             return Err(io::Error::from_raw_os_error(libc::ESTALE));
         }
         if state.etag.is_empty() && state.modified.is_none() {
-            let store = self.client.backend.store();
-            let text =
-                format!("{store}: the server gives neither ETag nor Last-Modified: a change could not be noticed");
-            return Err(FetchError::Failed(text).into());
+            let text = "the server gives neither ETag nor Last-Modified: a change could not be noticed";
+            return Err(self.client.failed(text).into());
         }
         let file = self.object(&key, &state);
         Ok(Arc::new(ObjectFile { file, stat, name: path.file_name().unwrap_or_default().to_owned() }))

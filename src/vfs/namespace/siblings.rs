@@ -75,7 +75,7 @@ impl Siblings {
                 _ => {}
             }
         }
-        let beside = Beside { store: &*self.store, path: &self.container.file(), stat: &self.container.stat };
+        let beside = Beside { store: &self.store, path: &self.container.file(), stat: &self.container.stat };
         match beside.find(path.to_str().unwrap_or_default(), Reach::Shown) {
             Ok((_, stat)) => Ok((Some(stat.version), None)),
             Err(NotThere::Missing(NOWHERE | NO_FILE)) => Ok((None, None)),
@@ -86,7 +86,7 @@ impl Siblings {
     /// Returns the current state of a file of the container's format.
     fn find(&self, path: &str, reach: Reach) -> Result<ContainerId, BlockError> {
         let ContainerId { stat, format, .. } = &*self.container;
-        let found = Beside { store: &*self.store, path: &self.container.file(), stat }.find(path, reach);
+        let found = Beside { store: &self.store, path: &self.container.file(), stat }.find(path, reach);
         let (path, stat) = found.map_err(refused)?;
         Ok(ContainerId::new(&self.key, path, format, stat, 0))
     }
@@ -107,7 +107,7 @@ impl tree::Siblings for Siblings {
         let Some(version) = found else { return Ok(None) };
         // All objects of a remote store have the same readers.
         if !self.store.is_far() {
-            self.ways.check(&*self.store, &self.container.stat, &base, path).map_err(refused)?;
+            self.ways.check(&self.store, &self.container.stat, &base, path).map_err(refused)?;
         }
         let file = match opened {
             Some(file) => file,
@@ -129,7 +129,7 @@ impl tree::Siblings for Siblings {
         self.store.watch(&full, Wait::Always);
         // Its listing also says that there is such a folder. What fails is asked again, and said there.
         let _ = self.store.expect_in(&full, &[], true);
-        check_way(&*self.store, &self.container.stat, &base, path).map_err(refused)?;
+        check_way(&self.store, &self.container.stat, &base, path).map_err(refused)?;
         let found =
             self.store.stat(&full, Wait::Always).map_err(SourceError::from)?.filter(|stat| stat.kind == Kind::Folder);
         self.note(&base, path, found.map(|stat| stat.version))?;

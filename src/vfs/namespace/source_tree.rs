@@ -166,7 +166,7 @@ impl SourceTree {
         if !self.store.detects_by_name() || id.marker.is_some() || self.detection.is_known(&id.path, &id.stat) {
             return Ok(());
         }
-        let found = self.detection.look_into(&*self.store, &id.path, &id.stat, &self.problems, Wait::Always)?;
+        let found = self.detection.look_into(&self.store, &id.path, &id.stat, &self.problems, Wait::Always)?;
         match found {
             // From the next look-up on, a manifest is known with its chunks.
             Some(Verdict::Container(format, others))
@@ -223,7 +223,7 @@ impl SourceTree {
                 Kind::File => {}
             }
             let path = FilePath::new(folder.clone(), name);
-            match self.detection.look(&*self.store, &path, &stat, &self.problems, wait)? {
+            match self.detection.look(&self.store, &path, &stat, &self.problems, wait)? {
                 Some(Verdict::Plain) => return Ok(Some(SourceEntry::File(Arc::new(path), stat))),
                 Some(Verdict::Container(format, others)) => {
                     // What it found elsewhere may have to be looked at.
@@ -282,7 +282,7 @@ impl SourceTree {
         entered: Option<Entered>,
     ) -> Result<SourceEntry, Error> {
         let path = FilePath::new(folder.clone(), name);
-        let look = || self.detection.look_into_folder(&*self.store, &path, &stat, &self.problems, entered);
+        let look = || self.detection.look_into_folder(&self.store, &path, &stat, &self.problems, entered);
         let Some(mut found) = look()? else { return Ok(SourceEntry::Folder(path.to_path_buf().into(), stat)) };
         let shown: Arc<Path> = path.to_path_buf().into();
         let marker = shown.join(found.marker);

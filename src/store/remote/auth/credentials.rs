@@ -30,11 +30,14 @@ use crate::store::remote::{
     object::FetchError,
 };
 
+/// The name of a store in messages and caches, without any secret, and the server that has it.
+type Named = (String, Arc<dyn Backend>);
+
 /// Returns the server that a URL names, with credentials.
 ///
 /// # Errors
 /// What is wrong with the configuration.
-pub(crate) fn backend(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchError> {
+pub(crate) fn backend(location: &Location, options: &Options) -> Result<Named, FetchError> {
     match location.scheme {
         Scheme::S3 => s3(location, options),
         Scheme::Gcs => gcs(location, options),
@@ -56,7 +59,7 @@ fn endpoint(options: &Options, variables: &[&str]) -> Result<Option<String>, Fet
     set.map(|(name, value)| Address::from(value).checked(name)).transpose()
 }
 
-fn gcs(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchError> {
+fn gcs(location: &Location, options: &Options) -> Result<Named, FetchError> {
     const EMULATOR: &str = "STORAGE_EMULATOR_HOST";
     let named = match endpoint(options, &[])? {
         None => variable(EMULATOR).map(|host| {
@@ -76,12 +79,12 @@ fn gcs(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, Fetch
             Some(built.credentials().clone())
         }
     };
-    let store = named.as_ref().map_or_else(|| format!("gs://{bucket}"), |at| format!("gs://{bucket} at {at}"));
+    let store = at(format!("gs://{bucket}"), named.as_ref());
     let base = named.unwrap_or_else(|| "https://storage.googleapis.com".into());
-    Ok(Arc::new(Gcs { store: store.into(), base, bucket: bucket.clone(), credentials }))
+    Ok((store, Arc::new(Gcs { base, bucket: bucket.clone(), credentials })))
 }
 
-fn azure(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchError> {
+fn azure(location: &Location, options: &Options) -> Result<Named, FetchError> {
     let (account, container) = location.store.split_once('/').unwrap_or((&location.store, ""));
     let named = endpoint(options, &[])?;
     let credentials = match options.no_sign_request || location.query.is_some() {
@@ -93,8 +96,7 @@ fn azure(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, Fet
             Some(built.credentials().clone())
         }
     };
-    let shown = location.at_top();
-    let store = named.as_ref().map_or_else(|| shown.clone(), |at| format!("{shown} at {at}"));
+    let store = at(location.at_top(), named.as_ref());
     let base = match named {
         // The emulator has the account in the path.
         Some(at) if at.ends_with(&format!("/{account}")) => at,
@@ -103,17 +105,17 @@ fn azure(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, Fet
     };
     let base = format!("{base}/{container}");
     let query = location.query.clone();
-    Ok(Arc::new(Azure { store: store.into(), base, account: account.to_owned(), credentials, query }))
+    Ok((store, Arc::new(Azure { base, account: account.to_owned(), credentials, query })))
 }
 
-fn web(location: &Location) -> Result<Arc<dyn Backend>, FetchError> {
+fn web(location: &Location) -> Result<Named, FetchError> {
     let base = location.at_top();
     let authorization = location.login.as_ref().map(|login| secret(&format!("Basic {}", STANDARD.encode(login))));
     let query = location.query.clone();
-    Ok(Arc::new(Web { store: base.clone().into(), base, authorization: authorization.transpose()?, query }))
+    Ok((base.clone(), Arc::new(Web { base, authorization: authorization.transpose()?, query })))
 }
 
-fn hub(kind: Repository, location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchError> {
+fn hub(kind: Repository, location: &Location, options: &Options) -> Result<Named, FetchError> {
     let base = endpoint(options, &["HF_ENDPOINT"])?.unwrap_or_else(|| "https://huggingface.co".into());
     let set = variable("HF_TOKEN").map(|token| (token, "HF_TOKEN".to_owned()));
     let token = set.or_else(|| {
@@ -127,15 +129,16 @@ fn hub(kind: Repository, location: &Location, options: &Options) -> Result<Arc<d
     let authorization = token.map(|token| secret(&format!("Bearer {token}"))).transpose()?;
     let revision = location.revision.clone().unwrap_or_else(|| "main".into());
     let store = format!("{} at {base}", location.at_top());
-    Ok(Arc::new(Hub {
-        store: store.into(),
-        base,
-        kind,
-        name: location.store.clone(),
-        revision: Mutex::new(revision),
-        authorization,
-        origin,
-    }))
+    let (name, revision) = (location.store.clone(), Mutex::new(revision));
+    Ok((store, Arc::new(Hub { base, kind, name, revision, authorization, origin })))
+}
+
+/// Returns the name of a store that is at its cloud's own address or another one.
+fn at(store: String, address: Option<&String>) -> String {
+    match address {
+        Some(at) => format!("{store} at {at}"),
+        None => store,
+    }
 }
 
 /// Returns a header that is never shown.
@@ -156,7 +159,7 @@ fn retry(options: &Options) -> RetryConfig {
     RetryConfig { max_retries: 2, retry_timeout: Duration::from_secs(5).min(options.timeout), ..RetryConfig::default() }
 }
 
-fn s3(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchError> {
+fn s3(location: &Location, options: &Options) -> Result<Named, FetchError> {
     let chosen = options.profile.clone();
     let name = chosen.clone().or_else(|| variable("AWS_PROFILE")).unwrap_or_else(|| "default".into());
     let profile = Profile::read(&name);
@@ -184,7 +187,9 @@ fn s3(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchE
         }
         false => Some(Keys { provider: environment(&region, options)?, origin: origin().into() }),
     };
-    Ok(Arc::new(S3::new(&location.store, endpoint.as_deref(), region, credentials, options.request_payer)))
+    let store = at(format!("s3://{}", location.store), endpoint.as_ref());
+    let s3 = S3::new(&location.store, endpoint.as_deref(), region, credentials, options.request_payer);
+    Ok((store, Arc::new(s3)))
 }
 
 /// Returns which of the sources of [`environment`] is used.

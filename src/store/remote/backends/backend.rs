@@ -1,7 +1,5 @@
 //! The protocol of one kind of server: requests that list or get objects, and answers to listings.
 
-use std::sync::Arc;
-
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use object_store::client::{HttpRequest, HttpRequestBody};
@@ -117,9 +115,6 @@ impl Collect for Page {
 
 /// A kind of server.
 pub(crate) trait Backend: Send + Sync {
-    /// Returns the name of the store in messages and caches, without any secret.
-    fn store(&self) -> &Arc<str>;
-
     /// Returns a request with its address, signed with the current credentials.
     fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>>;
 
@@ -195,11 +190,11 @@ pub(crate) fn request(ask: &Ask<'_>, url: &str) -> Result<HttpRequest, FetchErro
 /// Returns the error of a request for which there are no credentials. What to do comes first. That the service of a
 /// cloud's machines does not answer is no news elsewhere, and is only logged.
 pub(crate) fn without_credentials(backend: &dyn Backend, error: &object_store::Error) -> FetchError {
-    let (store, remedy, why) = (backend.store(), backend.remedy(), hide(&error.to_string()));
-    log::debug!("{store}: no credentials: {why}");
+    let (remedy, why) = (backend.remedy(), hide(&error.to_string()));
+    log::debug!("no credentials: {why}");
     let is_service = ["169.254.", "metadata.google.internal"].iter().any(|service| why.contains(service));
     let why = if is_service { String::new() } else { format!(" ({why})") };
-    FetchError::Denied(format!("{store}: no credentials; {remedy}{why}"))
+    FetchError::Denied(format!("no credentials; {remedy}{why}"))
 }
 
 /// Returns the token of a page as a part of a query; nothing for the first page.

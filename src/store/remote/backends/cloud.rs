@@ -1,6 +1,6 @@
 //! Azure's containers and Google's buckets.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, header};
@@ -26,7 +26,6 @@ use crate::store::remote::{
 
 /// A container of an Azure storage account.
 pub(crate) struct Azure {
-    pub(crate) store: Arc<str>,
     /// The address of the container, without `/` at its end.
     pub(crate) base: String,
     pub(crate) account: String,
@@ -37,10 +36,6 @@ pub(crate) struct Azure {
 }
 
 impl Backend for Azure {
-    fn store(&self) -> &Arc<str> {
-        &self.store
-    }
-
     fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
         Box::pin(async move {
             let mut url = match ask.target {
@@ -110,7 +105,6 @@ const NEXT: &str = "NextMarker";
 
 /// A bucket of Google Cloud Storage, by its JSON interface for listings and the XML one for bytes.
 pub(crate) struct Gcs {
-    pub(crate) store: Arc<str>,
     /// The address of the service, without `/` at its end.
     pub(crate) base: String,
     pub(crate) bucket: String,
@@ -118,10 +112,6 @@ pub(crate) struct Gcs {
 }
 
 impl Backend for Gcs {
-    fn store(&self) -> &Arc<str> {
-        &self.store
-    }
-
     fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
         Box::pin(async move {
             let (base, bucket) = (&self.base, escape_value(self.bucket.as_bytes()));
@@ -231,8 +221,7 @@ mod tests {
             </Content-Length></Properties></Blob><BlobPrefix><Name>a/d/</Name></BlobPrefix></Blobs><NextMarker>m</NextMarker>\
             </EnumerationResults>";
         let mut page = Page { most: 10, ..Page::default() };
-        let (store, base, account) = ("az://a/c".into(), String::new(), "a".into());
-        let azure = Azure { store, base, account, credentials: None, query: None };
+        let azure = Azure { base: String::new(), account: "a".into(), credentials: None, query: None };
         let read = |body: &[u8], page: &mut Page| azure.page(b"", &HeaderMap::new(), body, page);
         let more = read(body, &mut page).unwrap();
         let state = State { size: Some(7), etag: "0x8D".into(), modified: Some(1_709_210_096) };
@@ -246,7 +235,7 @@ mod tests {
         let body = br#"{"kind":"storage#objects","nextPageToken":"t","prefixes":["d/"],"items":[{"name":"x","size":"7",
             "generation":"12","updated":"2024-02-29T12:34:56.000Z"}]}"#;
         let mut page = Page { most: 10, ..Page::default() };
-        let gcs = Gcs { store: "gs://b".into(), base: String::new(), bucket: "b".into(), credentials: None };
+        let gcs = Gcs { base: String::new(), bucket: "b".into(), credentials: None };
         let read = |body: &[u8], page: &mut Page| gcs.page(b"", &HeaderMap::new(), body, page);
         let more = read(body, &mut page).unwrap();
         let state = State { size: Some(7), etag: "12".into(), modified: Some(1_709_210_096) };

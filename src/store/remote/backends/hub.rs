@@ -3,8 +3,6 @@
 //! A branch or tag is resolved to a commit when it is opened. Every request names that commit, whose files never
 //! change.
 
-use std::sync::Arc;
-
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, header};
 use object_store::client::HttpRequest;
@@ -23,7 +21,6 @@ use crate::store::remote::{
 
 /// One repository at one revision.
 pub(crate) struct Hub {
-    pub(crate) store: Arc<str>,
     /// The address of the Hub, without `/` at its end.
     pub(crate) base: String,
     pub(crate) kind: Repository,
@@ -37,10 +34,6 @@ pub(crate) struct Hub {
 }
 
 impl Backend for Hub {
-    fn store(&self) -> &Arc<str> {
-        &self.store
-    }
-
     fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
         Box::pin(async move {
             let (base, name) = (&self.base, escape(self.name.as_bytes()));

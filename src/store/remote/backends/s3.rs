@@ -1,7 +1,5 @@
 //! S3, and servers with the same protocol.
 
-use std::sync::Arc;
-
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, StatusCode};
 use object_store::{
@@ -28,7 +26,6 @@ const SHOWN_OF_KEY: usize = 4;
 
 /// A bucket.
 pub(crate) struct S3 {
-    store: Arc<str>,
     /// The address of the bucket, without `/` at its end.
     base: String,
     /// `None`: nothing is signed.
@@ -50,16 +47,12 @@ impl S3 {
         credentials: Option<Keys>,
         requester_pays: bool,
     ) -> Self {
-        let (store, base) = match endpoint {
-            Some(endpoint) => {
-                let endpoint = endpoint.trim_end_matches('/');
-                (format!("s3://{bucket} at {endpoint}"), format!("{endpoint}/{}", escape_value(bucket.as_bytes())))
-            }
-            None => (format!("s3://{bucket}"), String::new()),
-        };
+        let base = endpoint.map_or(String::new(), |endpoint| {
+            format!("{}/{}", endpoint.trim_end_matches('/'), escape_value(bucket.as_bytes()))
+        });
         let bucket_at_aws = endpoint.is_none().then(|| bucket.to_owned());
         let (region, signed_as) = (Mutex::new(region), Mutex::default());
-        Self { store: store.into(), base, credentials, signed_as, region, bucket_at_aws, requester_pays }
+        Self { base, credentials, signed_as, region, bucket_at_aws, requester_pays }
     }
 
     fn base(&self) -> String {
@@ -75,10 +68,6 @@ impl S3 {
 }
 
 impl Backend for S3 {
-    fn store(&self) -> &Arc<str> {
-        &self.store
-    }
-
     fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
         Box::pin(async move {
             let base = self.base();
@@ -154,7 +143,7 @@ impl Backend for S3 {
             let is_name = !region.is_empty() && region.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
             let mut known = self.region.lock();
             if is_name && *known != region {
-                log::debug!("{}: the region is {region}", self.store);
+                log::debug!("the region of the bucket is {region}");
                 *known = region.to_owned();
                 return true;
             }

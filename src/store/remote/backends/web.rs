@@ -3,8 +3,6 @@
 //! A folder is asked for by GET; the answer is the JSON of nginx or Caddy, or a page of HTML with links, as nginx,
 //! Apache, Caddy, lighttpd and Python write it. Where GET gives no listing, WebDAV's PROPFIND is tried.
 
-use std::sync::Arc;
-
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, header};
 use object_store::client::HttpRequest;
@@ -22,7 +20,6 @@ use crate::store::remote::{
 
 /// A host.
 pub(crate) struct Web {
-    pub(crate) store: Arc<str>,
     /// Its address, without `/` at its end.
     pub(crate) base: String,
     /// Credentials.
@@ -32,10 +29,6 @@ pub(crate) struct Web {
 }
 
 impl Backend for Web {
-    fn store(&self) -> &Arc<str> {
-        &self.store
-    }
-
     fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
         Box::pin(async move {
             let key = match ask.target {

@@ -1,6 +1,7 @@
 //! Sends requests: counted, several attempts within a time limit, and a bounded number at once.
 
 use std::{
+    fmt,
     future::Future,
     hash::{BuildHasher, RandomState},
     panic::AssertUnwindSafe,
@@ -90,6 +91,8 @@ pub(crate) fn wait<T>(work: impl Future<Output = Result<T, FetchError>>) -> Resu
 
 /// Sends requests to one server.
 pub(crate) struct Client {
+    /// The name of the store in messages and caches, without any secret.
+    pub(crate) store: Arc<str>,
     pub(crate) backend: Arc<dyn Backend>,
     connections: Connections,
     places: Arc<Semaphore>,
@@ -194,10 +197,10 @@ impl Attempts<'_> {
     /// That there is no attempt left, or no time.
     pub(crate) async fn again(&mut self, trouble: Trouble, wait: Option<Duration>) -> Result<(), FetchError> {
         let Trouble { why, is_late, is_lasting } = trouble;
-        let (store, counters) = (self.client.backend.store(), &self.client.counters);
+        let (store, counters) = (&self.client.store, &self.client.counters);
         if is_lasting {
             counters.failures.fetch_add(1, Relaxed);
-            return Err(FetchError::Failed(format!("{store}: {why}")));
+            return Err(self.client.failed(why));
         }
         let pause = PAUSE.saturating_mul(1 << self.in_a_row.min(16)).min(LONGEST_PAUSE);
         // Between half and all of the pause, so that many readers do not return at the same moment.
@@ -238,6 +241,7 @@ impl Attempts<'_> {
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
             let request = match tokio::time::timeout(left.max(STALL), backend.request(ask)).await {
+                Ok(Err(FetchError::Denied(why))) => return Err(FetchError::Denied(format!("{}: {why}", client.store))),
                 Ok(request) => request?,
                 Err(_) => {
                     self.again(Trouble::late("credentials do not arrive"), None).await?;
@@ -288,21 +292,20 @@ impl Attempts<'_> {
                 if code.is_empty() { status.canonical_reason().unwrap_or_default() } else { &code }
             );
             let said = said.trim_end();
-            let store = backend.store();
             return Err(match status {
                 StatusCode::PRECONDITION_FAILED | StatusCode::RANGE_NOT_SATISFIABLE => FetchError::Changed,
                 StatusCode::NOT_FOUND | StatusCode::GONE => FetchError::Gone,
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                    FetchError::Denied(format!("{store}: the server said {said}; {}", backend.refused()))
+                    FetchError::Denied(format!("{}: the server said {said}; {}", client.store, backend.refused()))
                 }
                 status if is_passing(status, &code) => {
                     self.again(Trouble::passing(&format!("the server said {said}")), wait).await?;
                     continue;
                 }
-                status if status.is_redirection() => FetchError::Failed(format!(
-                    "{store}: the server said {said}: what is signed is not sent elsewhere; name the right address or region"
+                status if status.is_redirection() => client.failed(format_args!(
+                    "the server said {said}: what is signed is not sent elsewhere; name the right address or region"
                 )),
-                _ => FetchError::Failed(format!("{store}: the server said {said}")),
+                _ => client.failed(format_args!("the server said {said}")),
             });
         }
     }
@@ -312,8 +315,10 @@ impl Client {
     /// # Errors
     /// What is wrong with the configuration, the certificates, or the machine.
     pub(crate) fn new(location: &Location, options: &Options) -> Result<Arc<Self>, FetchError> {
+        let (store, backend) = credentials::backend(location, options)?;
         Ok(Arc::new(Self {
-            backend: credentials::backend(location, options)?,
+            store: store.into(),
+            backend,
             connections: Connections::new(Settings::new(options)?),
             places: Arc::new(Semaphore::new(AT_ONCE)),
             timeout: options.timeout,
@@ -321,6 +326,11 @@ impl Client {
             counters: Counters::default(),
             on_trouble: options.on_trouble,
         }))
+    }
+
+    /// Returns an error that names the store.
+    pub(crate) fn failed(&self, why: impl fmt::Display) -> FetchError {
+        FetchError::Failed(format!("{}: {why}", self.store))
     }
 
     fn stall(&self) -> Duration {

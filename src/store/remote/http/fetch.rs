@@ -67,7 +67,7 @@ impl Fetch for Object {
                                 break None;
                             }
                         }
-                        Ok(None) => break Some(Trouble::cut()),
+                        Ok(None) => break Some(Trouble::passing("the answer was cut")),
                         Err(trouble) => break Some(trouble),
                     }
                 };
@@ -85,7 +85,6 @@ impl Object {
     /// Checks that an answer has the requested bytes of this object in this state. Returns how many bytes come before
     /// them.
     fn check(&self, answer: &Answer, from: u64, end: u64) -> Result<u64, FetchError> {
-        let store = &self.id.store;
         let now = self.client.backend.state(&answer.headers);
         let is_same = match (&*self.state.etag, &*now.etag) {
             _ if self.client.backend.is_pinned() => true,
@@ -95,7 +94,7 @@ impl Object {
                 _ => {
                     let text = "an answer has neither the ETag nor the Last-Modified that was seen before: a change \
                                 could not be noticed; copy the file to read it";
-                    return Err(FetchError::Failed(format!("{store}: {text}")));
+                    return Err(self.client.failed(text));
                 }
             },
             (then, now) => opaque(then) == opaque(now),
@@ -105,28 +104,27 @@ impl Object {
         }
         if answer.status == StatusCode::PARTIAL_CONTENT {
             let Some((start, last, size)) = part(&answer.headers) else {
-                return Err(FetchError::Failed(format!("{store}: the server does not say which bytes it gives")));
+                return Err(self.client.failed("the server does not say which bytes it gives"));
             };
             if size.is_some_and(|size| size != self.id.size) {
                 return Err(FetchError::Changed);
             }
             if start != from || last >= end {
-                return Err(FetchError::Failed(format!("{store}: the server gives other bytes than it was asked for")));
+                return Err(self.client.failed("the server gives other bytes than it was asked for"));
             }
             return Ok(0);
         }
         // A server without ranges sends the whole object.
         let length = content_length(&answer.headers);
         if answer.headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-            return Err(FetchError::Failed(format!("{store}: the server compresses what it sends")));
+            return Err(self.client.failed("the server compresses what it sends"));
         }
         if length.is_some_and(|length| length != self.id.size) {
             return Err(FetchError::Changed);
         }
         if from > 0 && self.id.size > WITHOUT_RANGES {
-            return Err(FetchError::Failed(format!(
-                "{store}: the server gives no ranges; files of more than 16 MiB can't be read from it, copy them"
-            )));
+            let text = "the server gives no ranges; files of more than 16 MiB can't be read from it, copy them";
+            return Err(self.client.failed(text));
         }
         Ok(from)
     }

@@ -24,8 +24,4 @@ impl Trouble {
     pub(crate) fn lasting(why: &str) -> Self {
         Self { is_lasting: true, ..Self::passing(why) }
     }
-
-    pub(crate) fn cut() -> Self {
-        Self::passing("the answer was cut")
-    }
 }

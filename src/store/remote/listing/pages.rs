@@ -60,10 +60,7 @@ impl RemoteStore {
             if next.is_none() {
                 break;
             }
-            let endless = |what: &str| {
-                let store = self.client.backend.store();
-                FetchError::Failed(format!("{store}: the server lists {what} again and again"))
-            };
+            let endless = |what: &str| self.client.failed(format_args!("the server lists {what} again and again"));
             if next == more {
                 return Err(endless("the same page"));
             }
@@ -90,10 +87,7 @@ impl RemoteStore {
         match self.page(prefix, 1, None).await {
             Ok(page) => Ok(!page.found.is_empty() || page.has_more),
             Err(FetchError::Gone) if self.client.backend.is_web() => Ok(false),
-            Err(FetchError::Gone) => {
-                let store = self.client.backend.store();
-                Err(FetchError::Failed(format!("{store}: there is no such bucket")))
-            }
+            Err(FetchError::Gone) => Err(self.client.failed("there is no such bucket")),
             Err(error) => Err(error),
         }
     }
@@ -147,7 +141,6 @@ impl RemoteStore {
         within: Option<Duration>,
     ) -> Result<Answered, FetchError> {
         let ask = Ask::new(Method::GET, Target::List { prefix, more, most });
-        let store = self.client.backend.store();
         let mut attempts = self.client.attempts(within);
         loop {
             let mut answer = attempts.send(&ask).await?;
@@ -155,7 +148,7 @@ impl RemoteStore {
             let mut memory = self.listings.answer_room();
             match answer.collect(LONGEST + 1, Some(&mut memory)).await {
                 Ok(body) if body.len() > LONGEST => {
-                    return Err(FetchError::Failed(format!("{store}: a listing of more than {LONGEST} bytes")));
+                    return Err(self.client.failed(format_args!("a listing of more than {LONGEST} bytes")));
                 }
                 Ok(body) => return Ok(Answered { headers, body, _memory: memory }),
                 Err(trouble) => attempts.again(trouble, None).await?,
@@ -170,7 +163,6 @@ impl RemoteStore {
         Answered { headers, body, .. }: &Answered,
         to: &mut dyn Collect,
     ) -> Result<Option<String>, FetchError> {
-        let store = self.client.backend.store();
-        self.client.backend.page(prefix, headers, body, to).map_err(|why| FetchError::Failed(format!("{store}: {why}")))
+        self.client.backend.page(prefix, headers, body, to).map_err(|why| self.client.failed(why))
     }
 }
