@@ -58,12 +58,12 @@ pub use key::{Key, Tag, pair};
 pub use late::LateFailures;
 use late::OnLateFailure;
 pub use notices::Notices;
-use room::LastResort;
+use room::GiveUp;
 pub use slot::Piece;
 use slot::{OVERHEAD, Slot};
 
-pub(crate) use disk_tier::FileOfBlock;
 pub use disk_tier::{DiskTier, DiskTierOptions};
+pub(crate) use disk_tier::{FileOfBlock, sha256};
 
 use std::{
     collections::HashMap,
@@ -149,11 +149,22 @@ pub struct Cache {
     /// The files in memory.
     files: Arc<FileCount>,
     /// Gives up memory outside the cache when nothing cached is left to evict.
-    last_resort: LastResort,
+    last_resort: Mutex<Vec<GiveUp>>,
     /// What happened so far.
     pub counters: Counters,
     /// What readers should be told.
     pub notices: Notices,
+}
+
+/// A block of a container that is asked for.
+#[derive(Clone, Copy)]
+pub struct KeyedBlock<'a> {
+    /// Its key in the cache.
+    pub key: Key,
+    /// How it is stored.
+    pub block: &'a Block,
+    /// The bytes of the container.
+    pub source: &'a Arc<dyn Source>,
 }
 
 impl fmt::Debug for Cache {
@@ -176,7 +187,9 @@ impl Cache {
     /// Does the same as [`Self::with_disk_tier`]; requests that cannot wait may take up to `most` bytes in all.
     pub fn with_bound(budget: u64, most: u64, verify: Verify, disk: Option<DiskTier>) -> Arc<Self> {
         let budget = Budget::new(budget, most);
-        let last_resort = LastResort::of(disk.as_ref());
+        // Blobs that wait to be written to a disk that does not answer.
+        let queue = disk.as_ref().map(|tier| tier.disk().clone());
+        let last_resort = queue.map(|disk| -> GiveUp { Arc::new(move || Some(disk.give_up_queue())) });
         Arc::new(Self {
             entries: Entries::new(budget.clone()),
             budget,
@@ -187,7 +200,7 @@ impl Cache {
             files: Arc::default(),
             disk,
             disk_of_store: OnceLock::new(),
-            last_resort,
+            last_resort: Mutex::new(last_resort.into_iter().collect()),
             counters: Counters::default(),
             notices: Notices::default(),
         })
@@ -230,8 +243,10 @@ impl Cache {
 
     /// Starts to decode a block that will be wanted soon and is not in the disk cache. Takes only unused room, or, with
     /// `may_evict`, up to a quarter of the budget by evicting idle entries.
-    pub fn decode_ahead(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>, may_evict: bool) {
-        let is_spilled = || self.is_known_spilled(block, &**source);
+    pub fn decode_ahead(self: &Arc<Self>, of: KeyedBlock<'_>, may_evict: bool) {
+        let KeyedBlock { key, block, source } = of;
+        let name = || self.spilled_name(block, &**source, false);
+        let is_spilled = || self.disk.as_ref().is_some_and(|spill| name().is_some_and(|name| spill.has(&name, 0)));
         if self.peek(&key, |_| ()).is_some() || self.check_size(block).is_err() || is_spilled() {
             return;
         }
@@ -249,7 +264,7 @@ impl Cache {
             let (slot, is_new) = cache.acquire(key, cache.window(&block));
             if is_new {
                 // An error is not lost: the next reader gets it.
-                cache.fill(key, &slot, &block, &source, &needs, Ok(room));
+                cache.fill(KeyedBlock { key, block: &block, source: &source }, &slot, &needs, Ok(room));
             }
         });
     }
@@ -261,7 +276,7 @@ impl Cache {
 
     /// Returns whether a block was decoded or checked, or is known to be bad.
     pub fn is_decoded(&self, key: Key) -> bool {
-        self.peek(&key, |slot| slot.is_done()).unwrap_or(false)
+        self.peek(&key, |slot| slot.verdict().is_some()).unwrap_or(false)
     }
 
     /// Fails if an uncompressed block may not be served for `range`. It may if its checksum is right, or if this range
@@ -269,22 +284,15 @@ impl Cache {
     ///
     /// # Errors
     /// [`BlockError`], the same one for all readers; `WouldBlock` for a caller that does not wait for a checksum.
-    pub fn check(
-        self: &Arc<Self>,
-        key: Key,
-        block: &Block,
-        source: &Arc<dyn Source>,
-        range: &Range<u64>,
-        wait: Wait,
-    ) -> Result<(), Arc<BlockError>> {
-        if !self.needs_slot(block, range) {
+    pub fn check(self: &Arc<Self>, of: KeyedBlock<'_>, range: &Range<u64>, wait: Wait) -> Result<(), Arc<BlockError>> {
+        if !self.needs_slot(of.block, range) {
             // A known verdict holds for every range.
-            return self.known_failure(key, block);
+            return self.known_failure(of.key, of.block);
         }
         if wait == Wait::Always {
-            return self.slot(key, block, source, 0)?.wait_done();
+            return self.slot(of, 0)?.wait_done();
         }
-        let verdict = self.ready_slot(key, block, source, wait).and_then(|slot| slot.verdict());
+        let verdict = self.ready_slot(of, wait).and_then(|slot| slot.verdict());
         verdict.unwrap_or_else(|| Err(Arc::new(BlockError::WouldBlock)))
     }
 
@@ -312,14 +320,8 @@ impl Cache {
     ///
     /// # Errors
     /// [`BlockError`], the same one for all readers.
-    pub fn piece(
-        self: &Arc<Self>,
-        key: Key,
-        block: &Block,
-        source: &Arc<dyn Source>,
-        range: &Range<u64>,
-    ) -> Result<Piece, Arc<BlockError>> {
-        self.lend(key, block, source, range, Wait::Always).map(|lent| lent.piece)
+    pub fn piece(self: &Arc<Self>, of: KeyedBlock<'_>, range: &Range<u64>) -> Result<Piece, Arc<BlockError>> {
+        self.lend(of, range, Wait::Always).map(|lent| lent.piece)
     }
 
     /// Does the same as [`Self::piece`]. The piece stays in use until it is dropped.
@@ -328,24 +330,23 @@ impl Cache {
     /// As [`Self::piece`], and `WouldBlock` for a caller that does not wait for a decoder.
     pub(crate) fn lend(
         self: &Arc<Self>,
-        key: Key,
-        block: &Block,
-        source: &Arc<dyn Source>,
+        of: KeyedBlock<'_>,
         range: &Range<u64>,
         wait: Wait,
     ) -> Result<Lent, Arc<BlockError>> {
+        let key = of.key;
         if wait != Wait::Always {
-            let slot = self.ready_slot(key, block, source, wait).ok_or(BlockError::WouldBlock)?;
+            let slot = self.ready_slot(of, wait).ok_or(BlockError::WouldBlock)?;
             let piece = slot.try_piece(range.start)?.ok_or(BlockError::WouldBlock)?;
             return Ok(Lent { piece, key, slot: Some(slot) });
         }
-        if let Some(piece) = self.spilled_part(key, block, source, range)? {
+        if let Some(piece) = self.spilled_part(of, range)? {
             return Ok(Lent { piece, key, slot: None });
         }
         let offset = range.start;
         let mut zstd_window = 0;
         loop {
-            let slot = self.slot(key, block, source, zstd_window)?;
+            let slot = self.slot(of, zstd_window)?;
             match slot.piece(offset) {
                 Ok(Some(piece)) => return Ok(Lent { piece, key, slot: Some(slot) }),
                 // The slot was given up: decode the block again from its front.
@@ -422,7 +423,7 @@ impl Cache {
     /// Returns what is kept under a key, if it is ready.
     pub fn get(&self, key: Key) -> Option<Result<Vec<Arc<Buffer>>, Arc<BlockError>>> {
         let entry = self.entries.get(&key)?;
-        let slot = entry.slot().filter(|slot| slot.is_done())?;
+        let slot = entry.slot().filter(|slot| slot.verdict().is_some())?;
         Some(slot.parts())
     }
 
@@ -436,10 +437,9 @@ impl Cache {
 /// Returns the default budget in bytes: an eighth of this machine's memory, between 64 MiB and 4 GiB.
 pub fn default_budget() -> u64 {
     const MIB: u64 = 1 << 20;
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = total.and_then(|rest| rest.trim().strip_suffix(" kB")).and_then(|n| n.trim().parse::<u64>().ok());
-    (kib.unwrap_or(0) * 1024 / 8).clamp(64 * MIB, 4096 * MIB)
+    let system = rustix::system::sysinfo();
+    let bytes = system.totalram.saturating_mul(system.mem_unit.into());
+    (bytes / 8).clamp(64 * MIB, 4096 * MIB)
 }
 
 /// Returns a size for an LRU of this crate; 0 counts as 1.

@@ -34,25 +34,28 @@ use fuser::{
     ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyOpen,
     ReplyStatfs, ReplyXattr, Request,
 };
-use parking_lot::Mutex;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::vfs::{Attr, DirEntry, Error, FileKind, IoMode, Serving, Vfs};
+use crate::{
+    store::Usage,
+    vfs::{Attr, DirEntry, Error, FileKind, IoMode, Serving, Vfs},
+};
 use awake::Awake;
 use dispatch::About;
 use guard::guarded;
-use known::{FromMemory, Known};
+use known::LastKnown;
 use notify::Behind;
 use open::Handles;
 use pending::Slot;
-use reply::{answer_statfs, errno, file_attr, file_type, full, no_attr, ttl};
+use reply::{answer_statfs, file_attr, file_type, full, no_attr, ttl};
 
 struct Adapter {
     vfs: Arc<Vfs>,
     /// The open files in passthrough mode.
     handles: Option<Arc<Handles>>,
     behind: Behind,
-    known: Arc<Known>,
+    root: Arc<LastKnown<Attr>>,
+    space: Arc<LastKnown<Usage>>,
     /// `None` on one core, where a thread must not stay awake for the next request.
     awake: Option<Awake>,
 }
@@ -101,17 +104,14 @@ impl Filesystem for Adapter {
         self.run(
             About::name(request, parent, name),
             reply,
-            move |vfs, wait| vfs.lookup_with(parent.0, &owned, wait),
+            move |vfs, _, wait| vfs.lookup_with(parent.0, &owned, wait),
             move |vfs, reply, found| match (reply, found) {
-                (Some(reply), Ok(Some(attr))) => reply.entry(&ttl(attr.ttl), &file_attr(&attr), Generation(0)),
+                (Some(reply), Some(attr)) => reply.entry(&ttl(attr.ttl), &file_attr(&attr), Generation(0)),
                 // Number 0 and a time to live: the kernel remembers that the name does not exist.
-                (Some(reply), Ok(None)) => {
+                (Some(reply), None) => {
                     reply.entry(&ttl(vfs.ttl_of_names(parent.0)), &no_attr(0, FileKind::File), Generation(0));
                 }
-                (Some(reply), Err(error)) => reply.error(errno(&error)),
-                // The kernel never heard of it.
-                (None, Ok(Some(attr))) => vfs.forget(attr.ino, 1),
-                (None, _) => {}
+                (None, found) => never_heard_of(vfs, found.map(|attr| attr.ino)),
             },
         );
     }
@@ -123,32 +123,21 @@ impl Filesystem for Adapter {
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         self.vfs.requests.getattr.fetch_add(1, Relaxed);
-        let known = self.known.clone();
-        let answer = move |reply: Option<ReplyAttr>, found: Result<Attr, Error>| match (reply, found) {
-            (Some(reply), Ok(attr)) => reply.attr(&ttl(attr.ttl), &file_attr(&attr)),
-            (Some(reply), Err(error)) => reply.error(errno(&error)),
-            (None, _) => {}
-        };
-        if ino != INodeNo::ROOT {
-            let work = move |vfs: &Vfs, wait| vfs.attr_with(ino.0, wait);
-            return self.run(About::node(request, ino), reply, work, move |_, reply, found| answer(reply, found));
+        let about = About::node(request, ino);
+        let answer = |reply: ReplyAttr, attr: Attr| reply.attr(&ttl(attr.ttl), &file_attr(&attr));
+        if ino == INodeNo::ROOT {
+            return self.run_known(about, reply, &self.root, move |vfs| vfs.attr(ino.0), answer);
         }
-        let from_memory = {
-            let known = known.clone();
-            move |reply: ReplyAttr| match known.root.late() {
-                Some(attr) => reply.attr(&ttl(attr.ttl), &file_attr(&attr)),
-                None => reply.error(Errno::EIO),
-            }
-        };
-        if known.root.is_late() {
-            return from_memory(reply);
-        }
-        let from_memory = known.root.is_known().then(|| -> FromMemory<_> { Box::new(from_memory) });
-        self.wait(About::node(request, ino), reply, from_memory, move |vfs, slot| {
-            let found = vfs.attr(ino.0);
-            known.root.arrived(found.as_ref().ok().copied());
-            answer(slot.take(), found);
-        });
+        self.run(
+            about,
+            reply,
+            move |vfs, _, wait| vfs.attr_with(ino.0, wait),
+            move |_, reply, attr| {
+                if let Some(reply) = reply {
+                    answer(reply, attr);
+                }
+            },
+        );
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
@@ -156,11 +145,11 @@ impl Filesystem for Adapter {
         self.run(
             About::node(request, ino),
             reply,
-            move |vfs, wait| vfs.read_link_with(ino.0, wait),
-            |_, reply, target| match (reply, target) {
-                (Some(reply), Ok(target)) => reply.data(target.as_encoded_bytes()),
-                (Some(reply), Err(error)) => reply.error(errno(&error)),
-                (None, _) => {}
+            move |vfs, _, wait| vfs.read_link(ino.0, wait),
+            |_, reply, target| {
+                if let Some(reply) = reply {
+                    reply.data(target.as_encoded_bytes());
+                }
             },
         );
     }
@@ -172,7 +161,7 @@ impl Filesystem for Adapter {
             Some(handles) => {
                 let choose = {
                     let handles = handles.clone();
-                    move |vfs: &Vfs, wait| handles.choose(vfs, ino.0, wait)
+                    move |vfs: &Vfs, _: &Slot<ReplyOpen>, wait| handles.choose(vfs, ino.0, wait)
                 };
                 self.run(About::node(request, ino), reply, choose, move |vfs, reply, opening| {
                     if let Some(reply) = reply {
@@ -226,14 +215,14 @@ impl Filesystem for Adapter {
         if offset == 0 && growing.is_none() {
             guarded(&self.vfs, |_| self.vfs.note_begun(ino.0));
         }
-        let read = move |vfs: &Vfs, wait| match &growing {
+        let read = move |vfs: &Vfs, _: &Slot<ReplyData>, wait| match &growing {
             None => vfs.read_with(ino.0, offset, size.into(), wait),
             Some(growing) => vfs.read_growing(ino.0, growing, offset, size.into(), wait),
         };
-        self.run(About::node(request, ino), reply, read, |_, reply, bytes| match (reply, bytes) {
-            (Some(reply), Ok(bytes)) => reply.data(bytes.as_syscall_buf()),
-            (Some(reply), Err(error)) => reply.error(errno(&error)),
-            (None, _) => {}
+        self.run(About::node(request, ino), reply, read, |_, reply, bytes| {
+            if let Some(reply) = reply {
+                reply.data(bytes.as_syscall_buf());
+            }
         });
     }
 
@@ -246,23 +235,21 @@ impl Filesystem for Adapter {
                 any = true;
                 full(slot.with(|reply| reply.add(INodeNo(entry.ino), entry.next, kind, entry.name)).unwrap_or(true))
             });
-            (any, listed)
+            or_a_part(listed, any)
         };
-        self.list(About::node(request, ino), reply, list, |_, reply, listed| match (reply, listed) {
-            (Some(reply), Ok(())) => reply.ok(),
-            (Some(reply), Err(error)) => reply.error(errno(&error)),
-            (None, _) => {}
+        self.run(About::node(request, ino), reply, list, |_, reply, ()| {
+            if let Some(reply) = reply {
+                reply.ok();
+            }
         });
     }
 
     fn readdirplus(&self, request: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
         self.vfs.requests.readdir.fetch_add(1, Relaxed);
         self.vfs.requests.readdirplus.fetch_add(1, Relaxed);
-        // Nodes that were added to the reply count as looked up only when it is sent.
-        let held = Arc::new(Mutex::new(Vec::new()));
-        let added = held.clone();
         let list = move |vfs: &Vfs, slot: &Slot<ReplyDirectoryPlus>, wait| {
-            let mut any = false;
+            // They count as looked up only when the reply is sent.
+            let (mut any, mut added) = (false, Vec::new());
             let listed = vfs.read_dir_with(ino.0, offset, true, wait, &mut |entry| {
                 let DirEntry { next, name, ino, kind, attr } = entry;
                 // The kernel asks for attributes that are missing here when they are needed.
@@ -270,21 +257,21 @@ impl Filesystem for Adapter {
                 let is_full = slot.with(|reply| reply.add(INodeNo(ino), next, name, &ttl, &attr, Generation(0)));
                 any = true;
                 if is_full == Some(false) && name != "." && name != ".." {
-                    added.lock().push(ino);
+                    added.push(ino);
                 }
                 full(is_full.unwrap_or(true))
             });
-            (any, listed)
-        };
-        self.list(About::node(request, ino), reply, list, move |vfs, reply, listed| match (reply, listed) {
-            (Some(reply), Ok(())) => reply.ok(),
-            (reply, listed) => {
-                if let (Some(reply), Err(error)) = (reply, listed) {
-                    reply.error(errno(&error));
+            match or_a_part(listed, any) {
+                Ok(()) => Ok(added),
+                Err(error) => {
+                    never_heard_of(vfs, added);
+                    Err(error)
                 }
-                // The kernel never heard of them.
-                held.lock().drain(..).for_each(|ino| vfs.forget(ino, 1));
             }
+        };
+        self.run(About::node(request, ino), reply, list, |vfs, reply, added| match reply {
+            Some(reply) => reply.ok(),
+            None => never_heard_of(vfs, added),
         });
     }
 
@@ -292,27 +279,7 @@ impl Filesystem for Adapter {
     /// no space at all: `df` leaves such mounts out, and some programs take it for an error.
     fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
         self.vfs.requests.statfs.fetch_add(1, Relaxed);
-        let known = self.known.clone();
-        let from_memory = {
-            let known = known.clone();
-            move |reply: ReplyStatfs| match known.space.late() {
-                Some(space) => answer_statfs(space, reply),
-                None => reply.error(Errno::EIO),
-            }
-        };
-        if known.space.is_late() {
-            return from_memory(reply);
-        }
-        let from_memory = known.space.is_known().then(|| -> FromMemory<_> { Box::new(from_memory) });
-        self.wait(About::node(request, ino), reply, from_memory, move |vfs, slot| {
-            let found = vfs.usage();
-            known.space.arrived(found.as_ref().ok().copied());
-            match (slot.take(), found) {
-                (Some(reply), Ok(space)) => answer_statfs(space, reply),
-                (Some(reply), Err(error)) => reply.error(errno(&error)),
-                (None, _) => {}
-            }
-        });
+        self.run_known(About::node(request, ino), reply, &self.space, Vfs::usage, answer_statfs);
     }
 
     /// Answers `FICLONE`, which programs that copy try for each file. Without this, each try would be a line in the
@@ -341,10 +308,8 @@ impl Filesystem for Adapter {
             self.run(
                 About::node(request, ino),
                 reply,
-                move |vfs, wait| xattr::get(vfs, ino.0, &name, wait),
-                move |_, reply, value| {
-                    xattr::answer(value, size, reply);
-                },
+                move |vfs, _, wait| xattr::get(vfs, ino.0, &name, wait),
+                move |_, reply, value| xattr::answer(value, size, reply),
             );
         } else {
             reply.error(Errno::NO_XATTR);
@@ -356,15 +321,23 @@ impl Filesystem for Adapter {
             self.run(
                 About::node(request, ino),
                 reply,
-                move |vfs, wait| xattr::list(vfs, ino.0, wait),
-                move |_, reply, names| {
-                    xattr::answer(names, size, reply);
-                },
+                move |vfs, _, wait| xattr::list(vfs, ino.0, wait),
+                move |_, reply, names| xattr::answer(names, size, reply),
             );
         } else {
             reply.error(Errno::ENOSYS);
         }
     }
+}
+
+/// Takes back look-ups whose answers were not sent.
+fn never_heard_of(vfs: &Vfs, nodes: impl IntoIterator<Item = u64>) {
+    nodes.into_iter().for_each(|ino| vfs.forget(ino, 1));
+}
+
+/// Returns the result of a listing: if `any` entries were added before something has to be waited for, they make an answer.
+fn or_a_part(listed: Result<(), Error>, any: bool) -> Result<(), Error> {
+    listed.or_else(|error| if any && error.is_would_block() { Ok(()) } else { Err(error) })
 }
 
 /// Returns whether this process has CAP_SYS_ADMIN (capabilities(7)).

@@ -154,13 +154,6 @@ impl Pool {
         }
     }
 
-    /// Returns the numbers of jobs on threads, and of those that wait for one.
-    #[cfg(test)]
-    fn counts(&self) -> (usize, usize) {
-        let state = self.state.lock();
-        state.busy.values().fold((0, 0), |(run, wait), busy| (run + busy.running, wait + busy.waiting.len()))
-    }
-
     /// Starts a thread if there are many more jobs than idle threads. Not one thread for each job: those of one reader
     /// often come together, and the first does the work for all.
     fn grow(&'static self, state: &mut State) {
@@ -224,6 +217,14 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    impl Pool {
+        /// Returns the numbers of jobs on threads, and of those that wait for one.
+        fn counts(&self) -> (usize, usize) {
+            let state = self.state.lock();
+            state.busy.values().fold((0, 0), |(run, wait), busy| (run + busy.running, wait + busy.waiting.len()))
+        }
+    }
 
     fn pool(share: usize, most: usize) -> &'static Pool {
         Box::leak(Box::new(Pool::of(share, most)))

@@ -72,6 +72,11 @@ pub trait Source: Send + Sync {
     /// Returns the length in bytes.
     fn len(&self) -> u64;
 
+    /// Returns the source that this one stands for, if it is one: that does what this one does not do by itself.
+    fn inner(&self) -> Option<&dyn Source> {
+        None
+    }
+
     /// Whether there are no bytes at all.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -89,21 +94,21 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     /// `Changed` if it is not, `Io` if the operating system cannot say.
-    fn check_unchanged(&self, _wait: Wait) -> Result<(), SourceError> {
-        Ok(())
+    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
+        self.inner().map_or(Ok(()), |inner| inner.check_unchanged(wait))
     }
 
     /// Returns a name of these bytes in this state, valid in every process and after a restart, by which bytes are kept
     /// on disk. `None` if nothing tells this state from all others.
     fn state_key(&self) -> Option<[u8; 32]> {
-        None
+        self.inner()?.state_key()
     }
 
     /// Returns a number of the mounted filesystem, if [`Self::state_key`] could also be the key of a file on another one:
     /// of two images that are mounted one after the other, all numbers and times of two files can be the same. The
     /// filesystem stays mounted while this source is open. `None` if the key alone is certain.
     fn filesystem(&self) -> Option<u64> {
-        None
+        self.inner()?.filesystem()
     }
 
     /// Whether reading reserves memory of the cache's budget, as decoding does. Who reads then holds its own.
@@ -115,33 +120,41 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     /// `WouldBlock` from a source that does not give that many (`Bound`).
-    fn admit(&self, _bytes: u64) -> Result<(), SourceError> {
-        Ok(())
+    fn admit(&self, bytes: u64) -> Result<(), SourceError> {
+        self.inner().map_or(Ok(()), |inner| inner.admit(bytes))
     }
 
     /// Notes that a checksum of a range was compared and is right, for a source that counts what checksums cover.
-    fn note_checked(&self, _range: &Range<u64>) {}
+    fn note_checked(&self, range: &Range<u64>) {
+        if let Some(inner) = self.inner() {
+            inner.note_checked(range);
+        }
+    }
 
     /// Announces ranges that will be read soon, so that a remote source can start to fetch them.
-    fn prefetch(&self, _ranges: &[Range<u64>]) {}
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        if let Some(inner) = self.inner() {
+            inner.prefetch(ranges);
+        }
+    }
 
     /// Returns a range that may be looked at in place (see [`Leased`]), if the source can.
     ///
     /// # Errors
     /// Why it cannot; `Unsupported` for a source that never can.
-    fn leased(&self, _range: Range<u64>) -> io::Result<Leased> {
-        Err(io::ErrorKind::Unsupported.into())
+    fn leased(&self, range: Range<u64>) -> io::Result<Leased> {
+        self.inner().map_or_else(|| Err(io::ErrorKind::Unsupported.into()), |inner| inner.leased(range))
     }
 
     /// Returns a range that is contiguous in memory: that memory, and the place in it. Never waits.
-    fn shared(&self, _range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
-        None
+    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
+        self.inner()?.shared(range)
     }
 
     /// Returns a range as memory that only the kernel may look at (see [`Mapped`]), if the source can. With
     /// [`Wait::Never`] only if its pages are in memory.
-    fn mapped(&self, _range: Range<u64>, _wait: Wait) -> Option<Mapped> {
-        None
+    fn mapped(&self, range: Range<u64>, wait: Wait) -> Option<Mapped> {
+        self.inner()?.mapped(range, wait)
     }
 }
 

@@ -26,30 +26,27 @@ pub use crate::store::FollowLinks;
 use std::{
     ffi::{OsStr, OsString},
     io,
-    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
 use parking_lot::RwLock;
+use serde::Serialize;
 
 use crate::{
     cache::{BlockError, Buffer, Cache, DiskTierOptions, Reservation, Verify},
     source::{Source, Wait},
     store::{
-        FilePath, Kind, LocalStore, Stat, Store,
+        FilePath, Kind, LocalStore, Stat, Store, Usage,
         unveiled::{self, Unveiled},
     },
     tree::{self, NodeId, Notice, names},
+    view::{Fault, ReadContext, View},
 };
 use changes::Invalidations;
 use namespace::{
-    container_id::ContainerId,
-    inodes::Inodes,
-    node::Node,
-    source_files::SourceFiles,
-    source_tree::{SourceEntry, SourceTree},
+    container_id::ContainerId, inodes::Inodes, node::Node, source_files::SourceFiles, source_tree::SourceTree,
 };
 use open::{ahead::Begun, containers::Containers, detection::Entered, opened::Opened, opener::Opener};
 use report::{
@@ -136,18 +133,8 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    fn new_cache(&self) -> Result<Arc<Cache>, Error> {
-        let spill = self
-            .spill
-            .as_ref()
-            .map(|spill| spill.open(self.cache_size).map_err(|error| Error::os(&error, "open", spill.folder.clone())));
-        Ok(Cache::with_disk_tier(self.cache_size, self.verify, spill.transpose()?.flatten()))
-    }
-}
-
 /// Requests so far, for `stats.json`.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Requests {
     /// Look-ups of a name.
     pub lookup: AtomicU64,
@@ -157,14 +144,14 @@ pub struct Requests {
     pub readdir: AtomicU64,
     /// Calls of these for listings with attributes.
     pub readdirplus: AtomicU64,
-    /// Reads.
-    pub read: AtomicU64,
     /// Opens. In page-cache mode the kernel asks once and never again.
     pub open: AtomicU64,
     /// Opens of these that were answered with a file for the kernel to read by itself.
     pub passed: AtomicU64,
     /// Opens of folders. The kernel asks once.
     pub opendir: AtomicU64,
+    /// Reads.
+    pub read: AtomicU64,
     /// Files closed, in passthrough mode.
     pub release: AtomicU64,
     /// Nodes that the kernel forgot.
@@ -174,16 +161,8 @@ pub struct Requests {
     /// Requests for the size of the filesystem.
     pub statfs: AtomicU64,
     /// Bytes served.
+    #[serde(skip)]
     pub bytes_read: AtomicU64,
-}
-
-/// SOURCE, opened.
-struct OpenedSource {
-    store: Arc<dyn Store>,
-    /// Its path or URL, absolute.
-    top: PathBuf,
-    /// SOURCE itself if it is one file, in the folder that the store shows.
-    alone: Option<FilePath>,
 }
 
 /// What is known of a container that is not open.
@@ -237,7 +216,7 @@ pub struct Vfs {
     containers: Arc<Containers>,
     opener: Arc<Opener>,
     inodes: Inodes,
-    problems: Arc<Problems>,
+    pub(crate) problems: Arc<Problems>,
     /// What the kernel has to forget.
     invalidations: Arc<Invalidations>,
     /// Counters of requests; the adapter counts what it gets.
@@ -264,11 +243,17 @@ impl Vfs {
         let named = |error| Error::os(&error, "open", shown.clone());
         let cache = match &options.cache {
             Some(cache) => cache.clone(),
-            None => options.new_cache()?,
+            None => {
+                let open = |spill: &DiskTierOptions| {
+                    let opened = spill.open(options.cache_size);
+                    opened.map_err(|error| Error::os(&error, "open", spill.folder.clone()))
+                };
+                let spill = options.spill.as_ref().map(open).transpose()?.flatten();
+                Cache::with_disk_tier(options.cache_size, options.verify, spill)
+            }
         };
         options.cache = Some(cache.clone());
-        let opened = Self::open_store(source, &options, &cache, may_be_one).map_err(named)?;
-        let OpenedSource { store, top, alone } = opened;
+        let (store, top, alone) = Self::open_store(source, &options, &cache, may_be_one).map_err(named)?;
         let store = Arc::new(Unveiled(store));
         let path = alone.as_ref().map(FilePath::to_path_buf).unwrap_or_default();
         let found = store.stat(&path, Wait::Always).map_err(named)?;
@@ -281,17 +266,10 @@ impl Vfs {
         }
         let formats = options.formats;
         let tree = SourceTree::new(store.clone(), key, formats, alone.is_some(), problems.clone(), cache.clone());
-        let (tree, coverage) = (Arc::new(tree), options.coverage.clone());
-        let containers = Containers::new(
-            store.clone(),
-            cache,
-            tree.folders.clone(),
-            problems.clone(),
-            invalidations.clone(),
-            coverage,
-        );
+        let tree = Arc::new(tree);
+        let containers = Containers::new(tree.clone(), invalidations.clone(), options.coverage.clone());
         let vfs = Self {
-            opener: Opener::new(tree.clone(), containers.clone(), key),
+            opener: Opener::new(tree.clone(), containers.clone()),
             source: tree,
             files: SourceFiles::new(store.clone(), problems.clone()),
             containers,
@@ -315,7 +293,7 @@ impl Vfs {
             Kind::File | Kind::Folder => vfs.source.find(alone.folder(), alone.name(), Wait::Always)?,
             Kind::Link | Kind::Other => None,
         };
-        let Some(SourceEntry::Container(id)) = found else {
+        let Some((node @ Node::InContainer(..), _)) = found else {
             if mounted.kind == Kind::Folder {
                 let problems = vfs.problems();
                 let opened = Self::open_as(source, vfs.options, false)?;
@@ -327,7 +305,7 @@ impl Vfs {
             return Err(Error::invalid(vfs.top, reason));
         };
         store.watch(alone.folder(), Wait::Always);
-        *vfs.root.write() = Node::InContainer(id, tree::ROOT);
+        *vfs.root.write() = node;
         Ok(vfs)
     }
 
@@ -349,7 +327,14 @@ impl Vfs {
         source.to_path_buf()
     }
 
-    fn open_store(source: &Path, options: &Options, cache: &Arc<Cache>, may_be_one: bool) -> io::Result<OpenedSource> {
+    /// Returns the store of SOURCE, the path or URL of SOURCE, absolute, and SOURCE itself if it is one file, in the folder
+    /// that the store shows.
+    fn open_store(
+        source: &Path,
+        options: &Options,
+        cache: &Arc<Cache>,
+        may_be_one: bool,
+    ) -> io::Result<(Arc<dyn Store>, PathBuf, Option<FilePath>)> {
         #[cfg(not(feature = "remote"))]
         let _ = cache;
         let one = |name: &OsStr| FilePath::new(Path::new("").into(), name);
@@ -377,14 +362,14 @@ impl Vfs {
                 Some(name) => Some(one(name)),
                 None => (may_be_one && markers().any(|marker| is_marked(&marker))).then(|| one(OsStr::new(""))),
             };
-            return Ok(OpenedSource { store, top, alone });
+            return Ok((store, top, alone));
         }
         let top = source.canonicalize()?;
         let is_one = !top.is_dir() || may_be_one && markers().any(|marker| top.join(marker).is_file());
         let alone = top.file_name().filter(|_| is_one).map(one);
         let folder = if alone.is_some() { top.parent().unwrap_or(Path::new("/")) } else { &top };
         let store = Arc::new(LocalStore::new(folder.to_path_buf(), options.follow_links, options.watch)?);
-        Ok(OpenedSource { store, top, alone })
+        Ok((store, top, alone))
     }
 
     /// Returns whether SOURCE is one container, and no folder.
@@ -397,14 +382,12 @@ impl Vfs {
         &self.top
     }
 
-    /// Returns the space and files that SOURCE's filesystem uses: the size of a block, and the numbers of blocks and
-    /// files.
+    /// Returns the space and files that SOURCE's filesystem uses.
     ///
     /// # Errors
     /// [`Error`] if the operating system does not say.
-    pub fn usage(&self) -> Result<(u64, u64, u64), Error> {
-        let usage = self.source.store().usage().map_err(|e| Error::os(&e, "statfs", self.top.clone()))?;
-        Ok((usage.block, usage.used_blocks, usage.used_files))
+    pub(crate) fn usage(&self) -> Result<Usage, Error> {
+        self.source.store.usage().map_err(|e| Error::os(&e, "statfs", self.top.clone()))
     }
 
     /// The options in force.
@@ -423,7 +406,7 @@ impl Vfs {
         if let Some(spill) = self.cache().disk_tier() {
             spill.disk().finish();
         }
-        self.source.store().finish();
+        self.source.store.finish();
     }
 
     /// Returns the problems so far.
@@ -434,21 +417,6 @@ impl Vfs {
     /// Returns the counters as Prometheus reads them; `None` if control files are not shown.
     pub fn metrics(&self) -> Option<String> {
         self.options.control.then(|| control::metrics(self))
-    }
-
-    /// Returns how many problems there are so far.
-    pub fn problem_count(&self) -> usize {
-        self.problems.count()
-    }
-
-    /// Shows the problems so far, newest first, until `show` breaks off. `show` must not wait for anything.
-    pub fn each_problem(&self, show: &mut dyn FnMut(&Problem) -> ControlFlow<()>) {
-        self.problems.each(show);
-    }
-
-    /// Returns the problems so far, and forgets them.
-    pub fn take_problems(&self) -> Vec<Problem> {
-        self.problems.take()
     }
 
     /// Returns the path of a node: a file of SOURCE, and the path inside it if it is a container.
@@ -469,10 +437,33 @@ impl Vfs {
     /// # Errors
     /// [`Error`] if the container cannot be opened.
     pub fn container(&self, ino: u64) -> Result<Option<Arc<dyn tree::Container>>, Error> {
-        match self.node(ino)? {
-            Node::InContainer(id, _) => Ok(Some(self.opened(&id, Wait::Always)?.tree.clone())),
-            _ => Ok(None),
-        }
+        self.inside(ino, Wait::Always, |opened, _| Ok(opened.tree.clone()))
+    }
+
+    /// Asks the container that contains a node, if there is one: the answer of `ask`, which gets the open container, and the
+    /// node in it.
+    fn inside<T>(
+        &self,
+        ino: u64,
+        wait: Wait,
+        ask: impl FnOnce(&Opened, NodeId) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Error> {
+        let Node::InContainer(id, node) = self.node_with(ino, wait)? else { return Ok(None) };
+        let opened = self.opened(&id, wait)?;
+        let answer = ask(&opened, node);
+        self.note_warnings(&opened);
+        answer.map(Some).map_err(|fault| self.fault(&opened, node, fault))
+    }
+
+    /// Does the same for what only nodes of the container's tree have, which `.file` is not.
+    fn in_tree<T>(
+        &self,
+        ino: u64,
+        wait: Wait,
+        ask: impl FnOnce(&Opened, NodeId) -> Result<Option<T>, Fault>,
+    ) -> Result<Option<T>, Error> {
+        let ask = |opened: &Opened, node| if opened.is_own_file(node) { Ok(None) } else { ask(opened, node) };
+        Ok(self.inside(ino, wait, ask)?.flatten())
     }
 
     /// Finds out whether a folder is a container that is recognised only when it is entered. Returns the attributes of
@@ -527,10 +518,7 @@ impl Vfs {
     /// # Errors
     /// [`Error`] if the container cannot be opened.
     pub(crate) fn stored(&self, ino: u64) -> Result<Option<Arc<dyn Source>>, Error> {
-        match self.node(ino)? {
-            Node::InContainer(id, _) => Ok(Some(self.opened(&id, Wait::Always)?.reader.source.clone())),
-            _ => Ok(None),
-        }
+        self.inside(ino, Wait::Always, |opened, _| Ok(opened.reader.source.clone()))
     }
 
     /// Returns the `container.json` of the container that contains a node, if there is one.
@@ -538,10 +526,7 @@ impl Vfs {
     /// # Errors
     /// [`Error`] if the container cannot be opened or read.
     pub fn description(&self, ino: u64) -> Result<Option<Arc<Buffer>>, Error> {
-        let Node::InContainer(id, node) = self.node(ino)? else { return Ok(None) };
-        let opened = self.opened(&id, Wait::Always)?;
-        let described = opened.tree.description(&opened.reader);
-        described.map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
+        self.inside(ino, Wait::Always, |opened, _| opened.tree.description(&opened.reader))
     }
 
     /// Returns an overview, for people, of the container that contains a node, if there is one.
@@ -549,41 +534,26 @@ impl Vfs {
     /// # Errors
     /// As [`Self::description`].
     pub fn overview(&self, ino: u64) -> Result<Option<HeldOverview>, Error> {
-        let Node::InContainer(id, node) = self.node(ino)? else { return Ok(None) };
-        let opened = self.opened(&id, Wait::Always)?;
-        let room = self.cache().reserve(opened.tree.overview_memory());
-        let made = room.map_err(|refused| tree::no_memory(refused).into()).and_then(|mut room| {
+        self.inside(ino, Wait::Always, |opened, _| {
+            let mut room = self.cache().reserve(opened.tree.overview_memory()).map_err(tree::no_memory)?;
             // Its user goes on to read what it names.
             room.hold();
             let overview = opened.tree.overview(&opened.reader)?;
             Ok(HeldOverview { overview, kind_name: opened.tree.kind_name(), _room: room })
-        });
-        made.map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
+        })
     }
 
     /// Returns the description of the stored item that a file shows; `None` for all other files and for folders.
     ///
     /// # Errors
-    /// [`Error`] if the container cannot be opened.
-    pub fn item_info(&self, ino: u64) -> Result<Option<tree::ItemInfo>, Error> {
-        self.item_info_with(ino, Wait::Always)
-    }
-
-    /// Does the same as [`Self::item_info`], for a caller that waits for no more than `wait`.
-    ///
-    /// # Errors
-    /// As [`Self::item_info`], and one of which [`Error::is_would_block`] is true.
-    pub fn item_info_with(&self, ino: u64, wait: Wait) -> Result<Option<tree::ItemInfo>, Error> {
-        let Node::InContainer(id, node) = self.node_with(ino, wait)? else { return Ok(None) };
+    /// [`Error`] if the container cannot be opened, and one of which [`Error::is_would_block`] is true for a caller who
+    /// would have to wait longer than `wait`.
+    pub fn item_info(&self, ino: u64, wait: Wait) -> Result<Option<tree::ItemInfo>, Error> {
         // A container's own folder is no item, so listing a folder opens no container.
-        if node == tree::ROOT {
+        if let Node::InContainer(_, tree::ROOT) = self.node_with(ino, wait)? {
             return Ok(None);
         }
-        let opened = self.opened(&id, wait)?;
-        if opened.is_own_file(node) {
-            return Ok(None);
-        }
-        opened.tree.item_info(opened.reader(wait), node).map_err(|fault| self.fault(&id, &opened, node, fault))
+        self.in_tree(ino, wait, |opened, node| opened.tree.item_info(opened.reader(wait), node))
     }
 
     /// Returns the JSON of the attributes that a format hangs on a group or an array; `None` if there are none.
@@ -591,15 +561,11 @@ impl Vfs {
     /// # Errors
     /// [`Error`] if the container cannot be opened or the attributes cannot be read.
     pub fn attributes(&self, ino: u64) -> Result<Option<Vec<u8>>, Error> {
-        let Node::InContainer(id, node) = self.node(ino)? else { return Ok(None) };
-        let opened = self.opened(&id, Wait::Always)?;
-        if opened.is_own_file(node) {
-            return Ok(None);
-        }
-        let fault = |fault| self.fault(&id, &opened, node, fault);
-        let Some(file) = opened.tree.attributes(&opened.reader, node).map_err(fault)? else { return Ok(None) };
-        let view = opened.readable(file, Wait::Always).map_err(fault)?;
-        view.copy_at(&opened.reader, 0, view.size()).map(Some).map_err(fault)
+        self.in_tree(ino, Wait::Always, |opened, node| {
+            let Some(file) = opened.tree.attributes(&opened.reader, node)? else { return Ok(None) };
+            let view = opened.readable(file, Wait::Always)?;
+            view.copy_at(&opened.reader, 0, view.size()).map(Some)
+        })
     }
 
     /// Returns a context for bytes that belong to no container, such as those of a file as readers see it.
@@ -615,16 +581,9 @@ impl Vfs {
     pub(crate) fn ask<T>(
         &self,
         ino: u64,
-        ask: impl FnOnce(&dyn tree::Container, &crate::view::ReadContext, NodeId) -> Result<T, crate::view::Fault>,
+        ask: impl FnOnce(&dyn tree::Container, &ReadContext, NodeId) -> Result<T, Fault>,
     ) -> Result<Option<T>, Error> {
-        let Node::InContainer(id, node) = self.node(ino)? else { return Ok(None) };
-        let opened = self.opened(&id, Wait::Always)?;
-        if opened.is_own_file(node) {
-            return Ok(None);
-        }
-        let answer = ask(&*opened.tree, &opened.reader, node);
-        self.note_warnings(&id, &opened);
-        answer.map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
+        self.in_tree(ino, Wait::Always, |opened, node| ask(&*opened.tree, &opened.reader, node).map(Some))
     }
 
     /// Finds a name in a folder and holds the node until it is forgotten. `None` if there is no such name.
@@ -662,10 +621,10 @@ impl Vfs {
             Node::ControlFolder if parent == ROOT => Some(self.control_node(Node::ControlFolder)),
             Node::SourceFolder(path) => {
                 if wait != Wait::Never {
-                    self.source.store().watch(&path, wait);
+                    self.source.store.watch(&path, wait);
                 }
                 let found = self.source.find(&path, name, wait)?;
-                found.map(SourceEntry::into_node).map(|(node, stat)| {
+                found.map(|(node, stat)| {
                     let attr = self.attr_at(&node, &stat);
                     (node, attr)
                 })
@@ -705,10 +664,10 @@ impl Vfs {
         }
         let opened = self.opened(id, wait)?;
         let found = opened.lookup(folder, name, wait);
-        self.note_warnings(id, &opened);
-        let found = found.map_err(|fault| self.fault(id, &opened, folder, fault))?;
+        self.note_warnings(&opened);
+        let found = found.map_err(|fault| self.fault(&opened, folder, fault))?;
         let Some(node) = found.filter(|node| self.shows(&opened, *node)) else { return Ok(None) };
-        let attr = self.attr_inside(id, &opened, node, wait)?;
+        let attr = self.attr_inside(&opened, node, wait)?;
         Ok(Some((Node::InContainer(id.clone(), node), attr)))
     }
 
@@ -725,27 +684,18 @@ impl Vfs {
     /// Returns the target of a symbolic link, as stored.
     ///
     /// # Errors
-    /// [`Error`] if the node is no link or cannot be read.
-    pub fn read_link(&self, ino: u64) -> Result<OsString, Error> {
-        self.read_link_with(ino, Wait::Always)
-    }
-
-    /// Does the same as [`Self::read_link`], for a caller that waits for no more than `wait`.
-    ///
-    /// # Errors
-    /// As [`Self::read_link`], and one of which [`Error::is_would_block`] is true.
-    pub fn read_link_with(&self, ino: u64, wait: Wait) -> Result<OsString, Error> {
+    /// [`Error`] if the node is no link or cannot be read, and one of which [`Error::is_would_block`] is true for a caller
+    /// who would have to wait longer than `wait`.
+    pub fn read_link(&self, ino: u64, wait: Wait) -> Result<OsString, Error> {
         match self.node_with(ino, wait)? {
             Node::SourceLink(_) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
-            Node::SourceLink(path) => self
-                .source
-                .store()
-                .read_link(&path)
-                .map_err(|e| self.problems.failed(&e, "readlink", path.to_path_buf())),
+            Node::SourceLink(path) => {
+                self.source.store.read_link(&path).map_err(|e| self.problems.failed(&e, "readlink", path.to_path_buf()))
+            }
             Node::InContainer(id, link) => {
                 let opened = self.opened(&id, wait)?;
                 let target = opened.link_target(link, wait);
-                let target = target.map_err(|fault| self.fault(&id, &opened, link, fault))?;
+                let target = target.map_err(|fault| self.fault(&opened, link, fault))?;
                 target.map(Into::into).ok_or_else(|| Error::not_a_link(id.shown()))
             }
             node => Err(Error::not_a_link(self.place(&node))),
@@ -788,7 +738,7 @@ impl Vfs {
             // another state gets `Changed`.
             Node::InContainer(id, _) => Some(id.stat.version.text()),
             Node::SourceFile(path, _) => {
-                let stat = self.source.store().stat(&path.to_path_buf(), Wait::Always);
+                let stat = self.source.store.stat(&path.to_path_buf(), Wait::Always);
                 stat.ok().flatten().map(|stat| stat.version.text())
             }
             _ => None,
@@ -798,32 +748,44 @@ impl Vfs {
     fn opened(&self, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
         let opened = self.opener.open(id, wait);
         if opened.as_ref().is_err_and(|error| error.errno() == libc::ESTALE) {
-            self.note_gone(id);
+            self.invalidations.push_gone(id);
         }
         opened
     }
 
     /// Notes the warnings of a container that was opened.
-    fn note_warnings(&self, id: &ContainerId, opened: &Opened) {
+    fn note_warnings(&self, opened: &Opened) {
         for Notice { node, offset, message } in opened.tree.drain_warnings() {
             self.problems.note(Problem {
                 path: opened.place(node, Wait::Never),
                 offset,
-                ..Problem::of(id.shown(), message)
+                ..Problem::of(opened.id.shown(), message)
             });
         }
     }
 
-    /// Notes what was noticed while a file was read.
-    fn note_reading(&self, id: &ContainerId, opened: &Opened, file: NodeId) {
+    /// Reads a file of a container: what `read` returns, which gets the file's bytes.
+    fn in_file<T>(
+        &self,
+        id: &Arc<ContainerId>,
+        file: NodeId,
+        wait: Wait,
+        read: impl FnOnce(&View, &Opened) -> Result<T, Fault>,
+    ) -> Result<T, Error> {
+        let opened = self.opened(id, wait)?;
+        let done = opened.readable(file, wait).and_then(|view| read(&view, &opened));
+        let done = done.map_err(|fault| self.fault(&opened, file, fault))?;
+        // What was noticed meanwhile.
         if let Some(message) = opened.reader.cache.notices.take(opened.reader.container) {
             let path = opened.place(file, Wait::Never);
             self.problems.note(Problem { path, ..Problem::of(id.shown(), message) });
         }
+        Ok(done)
     }
 
     /// Turns a fault of a view or tree into the error of the request, and notes the problem.
-    fn fault(&self, id: &Arc<ContainerId>, opened: &Opened, node: NodeId, fault: crate::view::Fault) -> Error {
+    fn fault(&self, opened: &Opened, node: NodeId, fault: Fault) -> Error {
+        let id = &opened.id;
         if let Some(needed) = fault.would_block_for() {
             return Error::would_block(needed);
         }
@@ -833,7 +795,7 @@ impl Vfs {
         let error = Error::block(id.shown(), opened.place(node, Wait::Never), block, fault.offset, fault.error);
         self.problems.note_at(error.to_problem(), start);
         if error.errno() == libc::ESTALE {
-            self.note_gone(id);
+            self.invalidations.push_gone(id);
         }
         error
     }

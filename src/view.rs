@@ -25,7 +25,7 @@ pub use strided::Strided;
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use crate::{
-    cache::{BlockError, Buffer, Cache, FileSlot, Key, Lent, Piece, Tag},
+    cache::{BlockError, Buffer, Cache, FileSlot, Key, KeyedBlock, Lent, Piece, Tag},
     codec::Codec,
     format::Block,
     limits,
@@ -551,6 +551,11 @@ impl ReadContext {
         Key::new(self.container, Tag::Block, block.number.into(), 0)
     }
 
+    /// Returns a block of the container, to ask the cache for it.
+    pub(crate) fn keyed<'a>(&'a self, key: Key, block: &'a Block) -> KeyedBlock<'a> {
+        KeyedBlock { key, block, source: &self.source }
+    }
+
     /// Returns the bytes without a copy, if that is possible.
     fn borrow(&self, data: &Data, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
         match data {
@@ -593,8 +598,7 @@ impl ReadContext {
     pub(crate) fn fill_block(&self, block: &BlockRef, at: u64, out: &mut [u8]) -> Result<(), Fault> {
         block.check()?;
         if block.block.codec == Codec::None {
-            if let Some(read) = self.cache.read_checked(self.key(block), &block.block, &self.source, at, out, self.wait)
-            {
+            if let Some(read) = self.cache.read_checked(self.keyed(self.key(block), &block.block), at, out, self.wait) {
                 return read.map_err(|error| block.fault(error));
             }
             self.check(block, &(at..at + out.len() as u64))?;
@@ -627,7 +631,7 @@ impl ReadContext {
     }
 
     fn check_range(&self, key: Key, block: &Block, range: &Range<u64>) -> Result<(), Arc<BlockError>> {
-        self.cache.check(key, block, &self.source, range, self.wait)
+        self.cache.check(self.keyed(key, block), range, self.wait)
     }
 
     /// Returns a range of a block without a copy, if that is possible.
@@ -709,12 +713,12 @@ impl ReadContext {
     /// Fills `out` with all of a block, so that the cache need not keep it.
     fn read_whole(&self, block: &BlockRef, out: &mut [u8]) -> Result<(), Fault> {
         block.check()?;
-        let done = self.cache.read_whole(self.key(block), &block.block, &self.source, out);
+        let done = self.cache.read_whole(self.keyed(self.key(block), &block.block), out);
         done.map_err(|error| block.fault(error))
     }
 
     fn lend(&self, key: Key, block: &Block, range: &Range<u64>) -> Result<Lent, Arc<BlockError>> {
-        self.cache.lend(key, block, &self.source, range, self.wait)
+        self.cache.lend(self.keyed(key, block), range, self.wait)
     }
 
     /// Does the same as [`Cache::get_or_insert_with`].

@@ -106,17 +106,17 @@ impl Volume {
 
     /// Returns the same problems and forgets them.
     pub(crate) fn take_problems(&self) -> Vec<Problem> {
-        self.vfs.take_problems()
+        self.vfs.problems.take()
     }
 
     /// Returns how many problems were found so far.
     pub(crate) fn problem_count(&self) -> u64 {
-        self.vfs.problem_count() as u64
+        self.vfs.problems.count() as u64
     }
 
     /// Shows the problems, newest first, until `show` breaks off.
     pub(crate) fn each_problem(&self, show: &mut dyn FnMut(&Problem) -> ControlFlow<()>) {
-        self.vfs.each_problem(show);
+        self.vfs.problems.each(show);
     }
 
     /// Notes that a request failed by a fault of shardfs itself.

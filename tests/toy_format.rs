@@ -53,7 +53,7 @@ fn its_descriptor_in_the_table_is_all_that_a_format_needs() {
     let file = walk::lookup(&vfs, container.ino, "data.npy").unwrap();
     let bytes = vfs.read_copied(file.ino, 0, file.size).unwrap();
     assert!(bytes.starts_with(b"\x93NUMPY") && bytes.ends_with(b"\nabc") && bytes.len() % 64 == 3);
-    let info = vfs.item_info(file.ino).unwrap().unwrap();
+    let info = vfs.item_info(file.ino, shardfs::source::Wait::Always).unwrap().unwrap();
     assert_eq!((info.dtype, info.shape), (Some(DType::U8.into()), Some(vec![3])));
     assert_eq!(vfs.overview(container.ino).unwrap().unwrap().format, "toy");
     // A refused one is reported under the format's title, and what is too short to be meant as one is not.

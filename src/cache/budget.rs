@@ -262,23 +262,22 @@ impl Budget {
     /// Evicting the entry gives them back, and no thread waits for them otherwise. The next request makes room for
     /// these as well.
     pub fn reserve_small(self: &Arc<Self>, bytes: u64) -> Reservation {
-        let mut room = self.room.lock();
-        room.used += bytes;
-        room.held += bytes;
-        let used = room.used;
-        drop(room);
-        self.spares.trim(self.unreserved(used));
-        Reservation { budget: self.clone(), bytes, is_held: true }
+        self.add(bytes, true)
     }
 
     /// Reserves bytes for which nothing waits, even beyond the budget. The next request makes room for these as well.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Reservation {
+        self.add(bytes, false)
+    }
+
+    fn add(self: &Arc<Self>, bytes: u64, is_held: bool) -> Reservation {
         let mut room = self.room.lock();
         room.used += bytes;
+        room.held += if is_held { bytes } else { 0 };
         let used = room.used;
         drop(room);
         self.spares.trim(self.unreserved(used));
-        self.reservation(bytes)
+        Reservation { budget: self.clone(), bytes, is_held }
     }
 
     /// Tells threads that wait for room that something cached became idle and can be evicted.

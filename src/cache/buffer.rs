@@ -21,16 +21,12 @@ const HEAP: usize = 512 << 10;
 const LARGE_PAGES: usize = 4 << 20;
 
 /// Bytes, with the reservation that counts them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Buffer {
-    bytes: Kind,
+    /// The bytes of a small one, without a map.
+    heap: Vec<u8>,
+    map: Option<MmapMut>,
     room: Option<Reservation>,
-}
-
-#[derive(Debug)]
-enum Kind {
-    Heap(Vec<u8>),
-    Map(MmapMut),
 }
 
 impl Buffer {
@@ -51,7 +47,7 @@ impl Buffer {
                 // Only a hint: without large pages it is slower.
                 let _ = map.advise(Advice::HugePage);
             }
-            return Ok(Self { bytes: Kind::Map(map), room: None });
+            return Ok(Self { heap: Vec::new(), map: Some(map), room: None });
         }
         zeros(size).map(Self::from)
     }
@@ -65,7 +61,7 @@ impl Buffer {
         let spare = if size >= LARGE { room.budget().take_spare(size) } else { None };
         let fitting = spare.and_then(|mut map| (map.len() == size || resize(&mut map, size)).then_some(map));
         match fitting {
-            Some(map) => Ok(Self { bytes: Kind::Map(map), room: Some(room) }),
+            Some(map) => Ok(Self { heap: Vec::new(), map: Some(map), room: Some(room) }),
             None => Ok(Self::zeroed(size)?.with_room(room)),
         }
     }
@@ -80,7 +76,7 @@ impl Buffer {
     /// Frees the memory and returns the reservation that counted it.
     pub(super) fn into_room(mut self) -> Option<Reservation> {
         let room = self.room.take();
-        if let (Some(room), Kind::Map(map)) = (&room, std::mem::take(&mut self.bytes)) {
+        if let (Some(room), Some(map)) = (&room, self.map.take()) {
             room.budget().keep_spare(map, 0);
         }
         room
@@ -90,15 +86,9 @@ impl Buffer {
 /// Frees the memory before others get its room.
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let (Some(room), Kind::Map(map)) = (&self.room, std::mem::take(&mut self.bytes)) {
+        if let (Some(room), Some(map)) = (&self.room, self.map.take()) {
             room.budget().keep_spare(map, room.bytes());
         }
-    }
-}
-
-impl Default for Kind {
-    fn default() -> Self {
-        Self::Heap(Vec::new())
     }
 }
 
@@ -133,15 +123,9 @@ pub fn trim_heap() {
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
-impl Default for Buffer {
-    fn default() -> Self {
-        Vec::new().into()
-    }
-}
-
 impl From<Vec<u8>> for Buffer {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { bytes: Kind::Heap(bytes), room: None }
+        Self { heap: bytes, map: None, room: None }
     }
 }
 
@@ -149,18 +133,12 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.bytes {
-            Kind::Heap(bytes) => bytes,
-            Kind::Map(map) => map,
-        }
+        self.map.as_deref().unwrap_or(&self.heap)
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        match &mut self.bytes {
-            Kind::Heap(bytes) => bytes,
-            Kind::Map(map) => map,
-        }
+        self.map.as_deref_mut().unwrap_or(&mut self.heap)
     }
 }

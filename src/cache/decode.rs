@@ -56,60 +56,145 @@ pub(super) fn window(block: &Block, source: &dyn Source) -> u64 {
     }
 }
 
-/// Decodes and checks a block before any byte of it is served. For an uncompressed block the result is only the
-/// verdict, and parts that `sums` knows are not read again. `room` is asked for only if there are bytes. The memory of
-/// the stored bytes is taken out of `working`.
-pub(super) fn whole(
-    block: &Block,
-    source: &dyn Source,
+/// The decoding of one block.
+#[derive(Clone, Copy)]
+pub(super) struct Decoding<'a> {
+    block: &'a Block,
+    source: &'a dyn Source,
     verify: Verify,
-    sums: &Sums,
-    working: &mut Reservation,
-    room: impl FnOnce() -> Result<Reservation, BlockError>,
-) -> Result<Option<Buffer>, BlockError> {
-    let crc = block.crc.filter(|_| verify != Verify::Off);
-    if block.codec == Codec::None {
-        let Some(crc) = crc else { return Ok(None) };
-        return compare(crc.value, stored_sum(crc.kind, block, source, sums)?).map(|()| None);
-    }
-    if is_inflated(block) {
-        let bytes = inflate(block, source, verify)?;
-        return Ok(Some(bytes.with_room(room()?)));
-    }
-    let mut bytes = used(block.size, room()?)?;
-    into(block, source, verify, working, &mut bytes)?;
-    Ok(Some(bytes))
+    /// The checksum to compare with.
+    crc: Option<Crc>,
 }
 
-/// Decodes and checks a compressed block straight into `out`. The memory of the stored bytes is taken out of `working`.
-pub(super) fn into(
-    block: &Block,
-    source: &dyn Source,
-    verify: Verify,
-    working: &mut Reservation,
-    out: &mut [u8],
-) -> Result<(), BlockError> {
-    if goes_to_its_place(block) {
-        return zstd_into(block, source, verify, out);
+impl<'a> Decoding<'a> {
+    pub(super) fn new(block: &'a Block, source: &'a dyn Source, verify: Verify) -> Self {
+        Self { block, source, verify, crc: block.crc.filter(|_| verify != Verify::Off) }
     }
-    if is_inflated(block) {
-        return inflate_into(block, source, verify, out);
+
+    /// Decodes and checks the block before any byte of it is served. For an uncompressed block the result is only the
+    /// verdict, and parts that `sums` knows are not read again. `room` is asked for only if there are bytes. The memory of
+    /// the stored bytes is taken out of `working`.
+    pub(super) fn whole(
+        &self,
+        sums: &Sums,
+        working: &mut Reservation,
+        room: impl FnOnce() -> Result<Reservation, BlockError>,
+    ) -> Result<Option<Buffer>, BlockError> {
+        if self.block.codec == Codec::None {
+            let Some(crc) = self.crc else { return Ok(None) };
+            return compare(crc.value, self.stored_sum(crc.kind, sums)?).map(|()| None);
+        }
+        let mut bytes = used(self.block.size, room()?)?;
+        self.fill(working, &mut bytes)?;
+        Ok(Some(bytes))
     }
-    let crc = block.crc.filter(|_| verify != Verify::Off);
-    let padded = padded(block, source, working)?;
-    if let Codec::Chain(chain) = &block.codec {
+
+    /// Decodes and checks a compressed block straight into `out`. The memory of the stored bytes is taken out of
+    /// `working`.
+    pub(super) fn fill(&self, working: &mut Reservation, out: &mut [u8]) -> Result<(), BlockError> {
+        let codec = &self.block.codec;
+        match codec {
+            Codec::Zstd if goes_to_its_place(self.block) => return self.zstd_into(out),
+            Codec::Deflate | Codec::DeflateExact | Codec::Zlib | Codec::ZlibExact => return self.inflate_into(out),
+            _ => {}
+        }
+        let padded = self.padded(working)?;
         let stored = padded.split_last().map_or(&*padded, |(_, stored)| stored);
-        chain.decode_into(stored, out, verify != Verify::Off)?;
-        return crc.map_or(Ok(()), |crc| compare(crc.value, crc.kind.of(out)));
+        if let Codec::Chain(chain) = codec {
+            chain.decode_into(stored, out, self.verify != Verify::Off)?;
+            return self.crc.map_or(Ok(()), |crc| compare(crc.value, crc.kind.of(out)));
+        }
+        codec.decode_padded(&padded, out, self.crc.is_some())?;
+        let Some(crc) = self.crc else { return Ok(()) };
+        let got = crc.kind.of(out);
+        compare_either(crc, got, || Ok(crc.kind.of(stored)))?;
+        // If the checksum is over the stored bytes, the decoded bytes have none.
+        if got == crc.value { Ok(()) } else { Ok(codec.decode_padded(&padded, out, false)?) }
     }
-    decode(block, crc, &padded, out)
-}
 
-/// Reads and checks an uncompressed block straight into `out`, in one read; [`whole`] and a copy would read it twice.
-pub(super) fn read_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
-    let crc = block.crc.filter(|_| verify != Verify::Off);
-    let got = read_parts(block.offset, source, crc.map(|crc| crc.kind), out)?;
-    crc.map_or(Ok(()), |crc| compare(crc.value, got))
+    /// Reads and checks an uncompressed block straight into `out`, in one read; [`Self::whole`] and a copy would read it
+    /// twice.
+    pub(super) fn read_into(&self, out: &mut [u8]) -> Result<(), BlockError> {
+        let got = read_parts(self.block.offset, self.source, self.crc.map(|crc| crc.kind), out)?;
+        self.crc.map_or(Ok(()), |crc| compare(crc.value, got))
+    }
+
+    /// Decodes and checks a zstd block straight into `out`. Neither stored bytes nor a window take memory, whose pages the
+    /// kernel would have to clear first, and bytes are checked while they are in the processor's cache.
+    fn zstd_into(&self, out: &mut [u8]) -> Result<(), BlockError> {
+        self.source.prefetch(&[self.block.stored()]);
+        let mut got = 0;
+        decode_zstd(Stored::new(self.source, self.block.stored()), out, |bytes| {
+            got = self.crc.map_or(0, |crc| crc.kind.append(got, bytes));
+        })?;
+        self.compare_decoded(got)
+    }
+
+    /// Inflates and checks a block straight into `out`.
+    fn inflate_into(&self, out: &mut [u8]) -> Result<(), BlockError> {
+        self.source.prefetch(&[self.block.stored()]);
+        let mut stream = Stream::new(&self.block.codec, Stored::new(self.source, self.block.stored()), 0)?;
+        let (mut filled, mut got) = (0, 0);
+        for piece in out.chunks_mut(PIECE) {
+            let came = stream.fill(piece)?;
+            filled += came as u64;
+            // Now, while the bytes are in the processor's cache.
+            got = self.crc.map_or(0, |crc| crc.kind.append(got, &piece[..came]));
+            if came < piece.len() {
+                break;
+            }
+        }
+        stream.finish(filled, self.block.size)?;
+        self.crc.map_or(Ok(()), |crc| compare(crc.value, got))
+    }
+
+    /// Compares the checksum of bytes that were decoded piece by piece.
+    fn compare_decoded(&self, got: u32) -> Result<(), BlockError> {
+        let Some(expected) = self.crc else { return Ok(()) };
+        compare_either(expected, got, || self.stored_sum(expected.kind, &Sums::default()))
+    }
+
+    /// Returns the stored bytes, followed by a byte 0.
+    fn padded(&self, working: &mut Reservation) -> Result<Buffer, BlockError> {
+        let block = self.block;
+        let (start, end, len) = (block.offset, block.offset.saturating_add(block.stored_size), self.source.len());
+        if end > len {
+            return Err(SourceError::OutOfRange { start, end, len }.into());
+        }
+        self.source.prefetch(std::slice::from_ref(&block.stored()));
+        // The memory of an earlier block has pages already, and serves again after this one.
+        let mut bytes = used(block.stored_size + 1, working.split(block.stored_size + 1))?;
+        if let Some((last, bytes)) = bytes.split_last_mut() {
+            self.source.fill(start, bytes)?;
+            *last = 0;
+        }
+        Ok(bytes)
+    }
+
+    /// Returns the checksum of the stored bytes; parts that `known` does not have are read piece by piece.
+    fn stored_sum(&self, kind: CrcKind, known: &Sums) -> Result<u32, BlockError> {
+        let range = self.block.stored();
+        let (mut crc, mut at) = (0, range.start);
+        if known.next(0).is_none() {
+            self.source.prefetch(std::slice::from_ref(&range));
+        }
+        let mut piece = zeroed((range.end - range.start).min(SUMMED))?;
+        while at < range.end {
+            if let Some((end, part)) = known.at(at - range.start) {
+                let end = range.start.saturating_add(end);
+                crc = kind.combine(crc, part, end - at);
+                at = end;
+                continue;
+            }
+            let next = known.next(at - range.start).map_or(range.end, |next| range.start.saturating_add(next));
+            let end = range.end.min(at + SUMMED).min(next);
+            let piece = &mut piece[..(end - at) as usize];
+            self.source.fill(at, piece)?;
+            crc = kind.append(crc, piece);
+            at = end;
+        }
+        Ok(crc)
+    }
 }
 
 /// Reads `out` from `offset` on, large ranges on all cores. Returns the checksum, or 0 without a kind.
@@ -146,19 +231,6 @@ fn goes_to_its_place(block: &Block) -> bool {
     block.codec == Codec::Zstd && block.size >= LARGE_BLOCK
 }
 
-/// Decodes and checks a zstd block straight into `out`. Neither stored bytes nor a window take memory, whose pages the
-/// kernel would have to clear first, and bytes are checked while they are in the processor's cache.
-fn zstd_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
-    let crc = block.crc.filter(|_| verify != Verify::Off);
-    source.prefetch(&[block.stored()]);
-    let mut got = 0;
-    decode_zstd(Stored::new(source, block.stored()), out, |bytes| {
-        got = crc.map_or(0, |crc| crc.kind.append(got, bytes));
-    })?;
-    let Some(expected) = crc else { return Ok(()) };
-    compare_either(expected, got, || stored_sum(expected.kind, block, source, &Sums::default()))
-}
-
 /// Returns zeros.
 ///
 /// # Errors
@@ -173,33 +245,6 @@ pub(super) fn zeroed(size: u64) -> Result<Buffer, DecodeError> {
 /// `Memory` if there is none.
 pub(super) fn used(size: u64, room: Reservation) -> Result<Buffer, DecodeError> {
     Buffer::used(usize::try_from(size).unwrap_or(usize::MAX), room).map_err(|_| DecodeError::Memory(size))
-}
-
-/// Returns the stored bytes of a block, followed by a byte 0.
-fn padded(block: &Block, source: &dyn Source, working: &mut Reservation) -> Result<Buffer, BlockError> {
-    let (start, end, len) = (block.offset, block.offset.saturating_add(block.stored_size), source.len());
-    if end > len {
-        return Err(SourceError::OutOfRange { start, end, len }.into());
-    }
-    source.prefetch(std::slice::from_ref(&block.stored()));
-    // The memory of an earlier block has pages already, and serves again after this one.
-    let mut bytes = used(block.stored_size + 1, working.split(block.stored_size + 1))?;
-    if let Some((last, bytes)) = bytes.split_last_mut() {
-        source.fill(start, bytes)?;
-        *last = 0;
-    }
-    Ok(bytes)
-}
-
-/// Decodes the stored bytes of a block and compares them with its checksum, if there is one.
-fn decode(block: &Block, crc: Option<Crc>, padded: &[u8], out: &mut [u8]) -> Result<(), BlockError> {
-    block.codec.decode_padded(padded, out, crc.is_some())?;
-    let Some(crc) = crc else { return Ok(()) };
-    let stored = padded.split_last().map_or(padded, |(_, stored)| stored);
-    let got = crc.kind.of(out);
-    compare_either(crc, got, || Ok(crc.kind.of(stored)))?;
-    // If the checksum is over the stored bytes, the decoded bytes have none.
-    if got == crc.value { Ok(()) } else { Ok(block.codec.decode_padded(padded, out, false)?) }
 }
 
 /// Compares the checksum of the decoded bytes, or else that of the stored ones: one stream writer computes the CRC32C of
@@ -217,37 +262,6 @@ fn compare_either(
     })
 }
 
-/// Returns whether a block is a DEFLATE or zlib stream.
-fn is_inflated(block: &Block) -> bool {
-    matches!(block.codec, Codec::Deflate | Codec::DeflateExact | Codec::Zlib | Codec::ZlibExact)
-}
-
-/// Returns the bytes of a DEFLATE or zlib block.
-pub(super) fn inflate(block: &Block, source: &dyn Source, verify: Verify) -> Result<Buffer, BlockError> {
-    // This takes address space only: pages that are never filled take no memory.
-    let mut bytes = zeroed(block.size)?;
-    inflate_into(block, source, verify, &mut bytes)?;
-    Ok(bytes)
-}
-
-/// Inflates and checks a block straight into `out`.
-fn inflate_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
-    let crc = block.crc.filter(|_| verify != Verify::Off);
-    let mut stream = Stream::new(&block.codec, Stored::new(source, block.stored()), 0)?;
-    let (mut filled, mut got) = (0, 0);
-    for piece in out.chunks_mut(PIECE) {
-        let came = stream.fill(piece)?;
-        filled += came as u64;
-        // Now, while the bytes are in the processor's cache.
-        got = crc.map_or(0, |crc| crc.kind.append(got, &piece[..came]));
-        if came < piece.len() {
-            break;
-        }
-    }
-    stream.finish(filled, block.size)?;
-    crc.map_or(Ok(()), |crc| compare(crc.value, got))
-}
-
 /// Returns the size of the piece that begins at `start` in a block of `size` bytes; 0 after the last.
 pub(super) fn piece_size(start: u64, size: u64) -> u64 {
     let most = usize::try_from(start).unwrap_or(usize::MAX).clamp(FIRST_PIECE, DECODED_PIECE);
@@ -256,10 +270,7 @@ pub(super) fn piece_size(start: u64, size: u64) -> u64 {
 
 /// Decodes a large block of a codec that streams, piece by piece. Each piece may be shown at once.
 pub(super) struct Pieces<'a> {
-    block: &'a Block,
-    source: &'a dyn Source,
-    /// The checksum to compare with.
-    expected: Option<Crc>,
+    of: Decoding<'a>,
     stream: Stream<Stored<'a>>,
     /// Bytes decoded so far, and their checksum.
     got: u64,
@@ -267,42 +278,35 @@ pub(super) struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    pub(super) fn new(
-        block: &'a Block,
-        source: &'a dyn Source,
-        verify: Verify,
-        window: u64,
-    ) -> Result<Self, BlockError> {
+    pub(super) fn new(of: Decoding<'a>, window: u64) -> Result<Self, BlockError> {
         // All of it will be read in order, so the rest can be fetched while this decodes.
-        source.prefetch(&[block.stored()]);
-        let stream = Stream::new(&block.codec, Stored::new(source, block.stored()), window)?;
-        let expected = block.crc.filter(|_| verify != Verify::Off);
-        Ok(Self { block, source, expected, stream, got: 0, crc: 0 })
+        of.source.prefetch(&[of.block.stored()]);
+        let stream = Stream::new(&of.block.codec, Stored::new(of.source, of.block.stored()), window)?;
+        Ok(Self { of, stream, got: 0, crc: 0 })
     }
 
     /// Returns the size of the next piece; 0 after the last. Small pieces come first, so that a reader of the front
     /// does not wait for a MiB.
     pub(super) fn next_size(&self) -> u64 {
-        piece_size(self.got, self.block.size)
+        piece_size(self.got, self.of.block.size)
     }
 
     /// Decodes the next piece into `out`, which has exactly its size. Fails on the last piece if the checksum is wrong.
     pub(super) fn fill(&mut self, out: &mut [u8]) -> Result<(), BlockError> {
-        let size = self.block.size;
+        let size = self.of.block.size;
         let filled = self.stream.fill(out)?;
         self.got += filled as u64;
         if filled < out.len() {
             return Err(DecodeError::Size { got: self.got, size }.into());
         }
-        if let Some(expected) = self.expected {
+        if let Some(expected) = self.of.crc {
             self.crc = expected.kind.append(self.crc, out);
         }
         if self.got < size {
             return Ok(());
         }
         self.stream.finish(self.got, size)?;
-        let Some(expected) = self.expected else { return Ok(()) };
-        compare_either(expected, self.crc, || stored_sum(expected.kind, self.block, self.source, &Sums::default()))
+        self.of.compare_decoded(self.crc)
     }
 
     /// Returns the next piece as memory of its own, counted by `room`.
@@ -315,31 +319,6 @@ impl<'a> Pieces<'a> {
 
 pub(super) fn compare(stored: u32, computed: u32) -> Result<(), BlockError> {
     if stored == computed { Ok(()) } else { Err(BlockError::Checksum { stored, computed }) }
-}
-
-/// Returns the checksum of the stored bytes; parts that `known` does not have are read piece by piece.
-fn stored_sum(kind: CrcKind, block: &Block, source: &dyn Source, known: &Sums) -> Result<u32, BlockError> {
-    let range = block.stored();
-    let (mut crc, mut at) = (0, range.start);
-    if known.next(0).is_none() {
-        source.prefetch(std::slice::from_ref(&range));
-    }
-    let mut piece = zeroed((range.end - range.start).min(SUMMED))?;
-    while at < range.end {
-        if let Some((end, part)) = known.at(at - range.start) {
-            let end = range.start.saturating_add(end);
-            crc = kind.combine(crc, part, end - at);
-            at = end;
-            continue;
-        }
-        let next = known.next(at - range.start).map_or(range.end, |next| range.start.saturating_add(next));
-        let end = range.end.min(at + SUMMED).min(next);
-        let piece = &mut piece[..(end - at) as usize];
-        source.fill(at, piece)?;
-        crc = kind.append(crc, piece);
-        at = end;
-    }
-    Ok(crc)
 }
 
 /// The stored bytes of a block as a reader.

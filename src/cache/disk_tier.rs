@@ -34,7 +34,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use super::{BlockError, Buffer, Cache, FileSlot, Key, Piece, Verify, decode};
+use super::{BlockError, Buffer, Cache, FileSlot, Key, KeyedBlock, Piece, Verify, decode};
 use crate::{
     codec::Codec,
     disk::{Blob, Disk, FileId, Limits, Payload, Way},
@@ -121,8 +121,11 @@ pub struct DiskTier {
     all: bool,
 }
 
-/// Hashes a range of a source.
-fn hash(source: &dyn Source, range: Range<u64>) -> Result<[u8; 32], SourceError> {
+/// Returns the SHA-256 of a range of a source.
+///
+/// # Errors
+/// Those of the source, and EINTR if nobody waits for it any more.
+pub(crate) fn sha256(source: &dyn Source, range: Range<u64>) -> Result<[u8; 32], SourceError> {
     if range.start > range.end || range.end > source.len() {
         return Err(SourceError::OutOfRange { start: range.start, end: range.end, len: source.len() });
     }
@@ -137,9 +140,6 @@ fn hash(source: &dyn Source, range: Range<u64>) -> Result<[u8; 32], SourceError>
     }
     Ok(hash.finalize().into())
 }
-
-/// Whether a plain file was compared with its checksums.
-type IsChecked = Arc<OnceLock<()>>;
 
 /// A virtual file that consists of one whole block, and of bytes that are known without it.
 pub(crate) struct FileOfBlock<'a> {
@@ -221,25 +221,6 @@ impl DiskTier {
         decoding.as_nanos() >= u128::from(reading.saturating_mul(2))
     }
 
-    /// Keeps a block that was decoded and checked.
-    pub(super) fn keep(&self, name: &Name, bytes: Payload) {
-        self.keep_piece(name, 0, bytes);
-    }
-
-    /// Keeps all pieces of a block that was checked.
-    pub(super) fn keep_all(&self, name: &Name, part: impl Fn(Range<u64>) -> Option<FilePart>) {
-        let mut at = 0;
-        while at < name.size {
-            let piece = name.piece_of(at);
-            at = piece.end;
-            let Some(bytes) = part(piece.clone()) else { return };
-            if !self.keep_piece(name, piece.start, Arc::new(bytes)) {
-                return;
-            }
-        }
-        self.keep_verdict(name);
-    }
-
     /// Keeps a piece of a block whose checksum is not known yet. If it returns `false`, [`Self::keep_verdict`] must not
     /// be called.
     pub(super) fn keep_piece(&self, name: &Name, start: u64, piece: Payload) -> bool {
@@ -310,29 +291,6 @@ impl DiskTier {
         is_read
     }
 
-    /// Keeps a virtual file that was made and checked.
-    fn keep_file(&self, name: &Name, file: &FileOfBlock<'_>, bytes: Payload) {
-        let (key, block) = (name.of_file(file), file.at..file.at + file.block.size);
-        if !self.disk.contains(&key) {
-            self.put(|way| self.disk.put_file(way, &key, (&name.in_file(), block.clone()), bytes.clone()));
-        }
-    }
-
-    /// Returns a kept virtual file, compared with its checksums once: `checked` says whether that was done.
-    fn file(&self, name: &Name, file: &FileOfBlock<'_>, checked: impl Fn(FileId) -> IsChecked) -> Option<File> {
-        let key = name.of_file(file);
-        let blob = self.disk.get_file(&key).filter(|blob| blob.len() == file.size)?;
-        let own = blob.try_clone_file().ok()??;
-        let checked = checked(FileId::of(&own).ok()?);
-        if checked.get().is_none() {
-            self.disk.check_file(&key, &blob).ok()?;
-            let _ = checked.set(());
-            // From now on the block is read out of the file.
-            self.remove_pieces(name);
-        }
-        Some(own)
-    }
-
     fn remove_pieces(&self, name: &Name) {
         let mut at = 0;
         while self.disk.contains(&name.key_of(at)) {
@@ -350,7 +308,7 @@ impl Cache {
     /// that is shown in pieces is kept in pieces.
     ///
     /// If `waits` is false: `None` if the block's stored bytes would have to be read for it.
-    fn spilled_name(&self, block: &Block, source: &dyn Source, waits: bool) -> Option<Name> {
+    pub(super) fn spilled_name(&self, block: &Block, source: &dyn Source, waits: bool) -> Option<Name> {
         let in_pieces = self.in_pieces(block);
         let code = match &block.codec {
             Codec::None => return None,
@@ -399,7 +357,7 @@ impl Cache {
                 let numbers = [filesystem, range.start, range.end].map(u64::to_le_bytes);
                 let key = Key::named("hash of bytes", &[&state, numbers.as_flattened()].concat());
                 let flight = self.parsed_default::<SingleFlight<[u8; 32]>>(key, 0);
-                let hash = if waits { flight.get_or_try_init(|| hash(source, range)).ok() } else { flight.get() };
+                let hash = if waits { flight.get_or_try_init(|| sha256(source, range)).ok() } else { flight.get() };
                 name.extend_from_slice(&hash?);
             }
         }
@@ -412,19 +370,11 @@ impl Cache {
         Some((spill, self.spilled_name(block, source, true)?))
     }
 
-    /// Returns whether a block is known to be in the disk cache, without reading any of the container.
-    pub(super) fn is_known_spilled(&self, block: &Block, source: &dyn Source) -> bool {
-        let Some(spill) = &self.disk else { return false };
-        self.spilled_name(block, source, false).is_some_and(|name| spill.has(&name, 0))
-    }
-
     /// Returns a part of a block that is on disk and not in memory. A block that is wanted whole comes to memory
     /// instead.
     pub(super) fn spilled_part(
         &self,
-        key: Key,
-        block: &Block,
-        source: &Arc<dyn Source>,
+        KeyedBlock { key, block, source }: KeyedBlock<'_>,
         range: &Range<u64>,
     ) -> Result<Option<Piece>, Arc<BlockError>> {
         let (wanted, is_known) = (range.end - range.start, || self.peek(&key, |_| ()).is_some());
@@ -448,17 +398,28 @@ impl Cache {
     /// Keeps a decoded block on disk as well, if its checksum was compared and it is worth it.
     pub(super) fn keep(&self, spill: &DiskTier, name: &Name, block: &Block, took: Duration, bytes: Payload) {
         if self.verify != Verify::Off && spill.is_worth(block.size, took) {
-            spill.keep(name, bytes);
+            spill.keep_piece(name, 0, bytes);
         }
     }
 }
 
 impl Cache {
-    /// Returns a virtual file from the disk cache, whose bytes are right.
+    /// Returns a virtual file from the disk cache, whose bytes were compared with its checksums, once since the machine
+    /// started.
     pub(crate) fn spilled_file(&self, file: &FileOfBlock<'_>, source: &dyn Source) -> Option<File> {
         let (spill, name) = self.spilled(file.block, source)?;
-        let key = |id: FileId| Key::named("checked file", format!("{id:?}").as_bytes());
-        spill.file(&name, file, |id| self.parsed_default(key(id), 0))
+        let key = name.of_file(file);
+        let blob = spill.disk.get_file(&key).filter(|blob| blob.len() == file.size)?;
+        let own = blob.try_clone_file().ok()??;
+        let id = format!("{:?}", FileId::of(&own).ok()?);
+        let is_checked = self.parsed_default::<OnceLock<()>>(Key::named("checked file", id.as_bytes()), 0);
+        if is_checked.get().is_none() {
+            spill.disk.check_file(&key, &blob).ok()?;
+            let _ = is_checked.set(());
+            // From now on the block is read out of the file.
+            spill.remove_pieces(&name);
+        }
+        Some(own)
     }
 
     /// Keeps a finished file in memory on disk as well, if its block was checked and it is worth it. `took` is how long
@@ -472,9 +433,13 @@ impl Cache {
     ) {
         let Some((spill, name)) = self.spilled(file.block, source) else { return };
         let is_worth = took.is_none_or(|took| self.verify != Verify::Off && spill.is_worth(file.block.size, took));
-        // Mapped now: a file that cannot be mapped later would have no bytes.
-        if is_worth && memory.memory().bytes(0..memory.memory().size() as usize).is_ok() {
-            spill.keep_file(&name, file, memory.clone());
+        let key = name.of_file(file);
+        if is_worth
+            && !spill.disk.contains(&key)
+            && let Some(whole) = FilePart::new(memory, 0..file.size)
+        {
+            let (whole, block): (Payload, _) = (Arc::new(whole), file.at..file.at + file.block.size);
+            spill.put(|way| spill.disk.put_file(way, &key, (&name.in_file(), block.clone()), whole.clone()));
         }
     }
 
@@ -490,16 +455,19 @@ impl Cache {
         let Some((spill, name)) = self.spilled(block, source).filter(|_| self.verify != Verify::Off) else { return };
         let part = |piece: Range<u64>| FilePart::new(memory, at + piece.start..at + piece.end);
         if self.in_pieces(block) {
-            spill.keep_all(&name, part);
+            let mut next = 0;
+            while next < name.size {
+                let Range { start, end } = name.piece_of(next);
+                let Some(bytes) = part(start..end) else { return };
+                if !spill.keep_piece(&name, start, Arc::new(bytes)) {
+                    return;
+                }
+                next = end;
+            }
+            spill.keep_verdict(&name);
         } else if let Some(part) = part(0..block.size) {
             self.keep(spill, &name, block, took, Arc::new(part));
         }
-    }
-}
-
-impl AsRef<[u8]> for FileSlot {
-    fn as_ref(&self) -> &[u8] {
-        self.memory().bytes(0..self.memory().size() as usize).unwrap_or_default()
     }
 }
 
@@ -516,7 +484,7 @@ pub(super) struct FilePart {
 }
 
 impl FilePart {
-    /// `None` if the file cannot be mapped.
+    /// `None` if the file cannot be mapped. Later it would have no bytes.
     pub(super) fn new(file: &Arc<FileSlot>, range: Range<u64>) -> Option<Self> {
         let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
         file.memory().bytes(range.clone()).ok()?;

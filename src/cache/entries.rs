@@ -73,9 +73,13 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
                 (entry, true)
             }
         };
-        // Under the lock, so that what is evicted has no users and gets none.
+        (self.in_use(entry), is_new)
+    }
+
+    /// Called under the lock, so that what is evicted has no users and gets none.
+    fn in_use(&self, entry: E) -> InUse<E> {
         entry.users().fetch_add(1, SeqCst);
-        (InUse { entry, budget: self.budget.clone() }, is_new)
+        InUse { entry, budget: self.budget.clone() }
     }
 
     /// Looks at an entry without marking it as used.
@@ -86,10 +90,7 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
     /// Returns an entry in use, if it exists.
     pub(super) fn find(&self, key: &K) -> Option<InUse<E>> {
         let mut lru = self.lru.lock();
-        let entry = lru.get(key)?.clone();
-        // As in `acquire`.
-        entry.users().fetch_add(1, SeqCst);
-        Some(InUse { entry, budget: self.budget.clone() })
+        lru.get(key).map(|entry| self.in_use(entry.clone()))
     }
 
     /// Makes an entry the next to be evicted, if `is_meant` accepts it.
@@ -118,16 +119,6 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
         self.lru.lock().get_or_insert(key, || entry).clone()
     }
 
-    /// Inserts an entry unless there is one. Returns whether it did.
-    pub(super) fn put_new(&self, key: K, entry: E) -> bool {
-        let mut lru = self.lru.lock();
-        let is_new = !lru.contains(&key);
-        if is_new {
-            lru.put(key, entry);
-        }
-        is_new
-    }
-
     /// Removes an entry, if `is_meant` accepts it.
     pub(super) fn remove(&self, key: &K, is_meant: impl FnOnce(&E) -> bool) {
         let mut lru = self.lru.lock();
@@ -140,21 +131,25 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
 
     /// Removes the least recently used entry that `is_meant` accepts. Returns whether there was one.
     pub(super) fn remove_oldest(&self, is_meant: impl Fn(&K, &E) -> bool) -> bool {
-        let mut lru = self.lru.lock();
-        let oldest = lru.iter().rev().find(|(key, entry)| is_meant(key, entry)).map(|(key, _)| *key);
-        let removed = oldest.and_then(|key| lru.pop(&key));
-        drop(lru);
-        removed.inspect(Entry::give_up).is_some()
+        let oldest =
+            |lru: &LruCache<K, E>| lru.iter().rev().find(|(key, entry)| is_meant(key, entry)).map(|(key, _)| *key);
+        self.take_out(|lru| oldest(lru).into_iter().collect()) > 0
     }
 
     /// Removes the idle entries whose keys `is_meant` accepts.
     pub(super) fn remove_idle(&self, is_meant: impl Fn(&K) -> bool) {
+        let is_meant = |(key, entry): &(&K, &E)| is_meant(key) && entry.is_idle();
+        self.take_out(|lru| lru.iter().filter(is_meant).map(|(key, _)| *key).collect());
+    }
+
+    /// Removes the entries that `choose` finds. Returns how many.
+    fn take_out(&self, choose: impl FnOnce(&LruCache<K, E>) -> Vec<K>) -> usize {
         let mut lru = self.lru.lock();
-        let keys: Vec<K> =
-            lru.iter().filter(|(key, entry)| is_meant(key) && entry.is_idle()).map(|(key, _)| *key).collect();
+        let keys = choose(&lru);
         let removed: Vec<E> = keys.iter().filter_map(|key| lru.pop(key)).collect();
         drop(lru);
         removed.iter().for_each(Entry::give_up);
+        removed.len()
     }
 
     /// Returns the bytes of the entries whose keys `is_meant` accepts.
@@ -164,20 +159,18 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
 
     /// Evicts the least recently used idle entries until about `bytes` come back. Returns how many it evicted.
     pub(super) fn evict(&self, bytes: u64) -> usize {
-        let mut lru = self.lru.lock();
-        let (mut keys, mut freed) = (Vec::new(), 0);
-        for (key, entry) in lru.iter().rev() {
-            if freed >= bytes {
-                break;
+        self.take_out(|lru| {
+            let (mut keys, mut freed) = (Vec::new(), 0);
+            for (key, entry) in lru.iter().rev() {
+                if freed >= bytes {
+                    break;
+                }
+                if entry.users().load(SeqCst) == 0 && entry.is_idle() {
+                    keys.push(*key);
+                    freed += entry.cost();
+                }
             }
-            if entry.users().load(SeqCst) == 0 && entry.is_idle() {
-                keys.push(*key);
-                freed += entry.cost();
-            }
-        }
-        let evicted: Vec<E> = keys.iter().filter_map(|key| lru.pop(key)).collect();
-        drop(lru);
-        evicted.iter().for_each(Entry::give_up);
-        evicted.len()
+            keys
+        })
     }
 }

@@ -125,10 +125,4 @@ impl Cache {
     pub(crate) fn forget_store(&self, store: u64) {
         self.entries.remove_idle(|key| key.store() == Some(store));
     }
-
-    /// Evicts everything that is idle: for tests.
-    #[cfg(test)]
-    pub(crate) fn evict_all(&self) {
-        while self.entries.evict(u64::MAX) > 0 {}
-    }
 }

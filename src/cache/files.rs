@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     BlockError, Buffer, Cache, Cached, FileSlot, Key, OVERHEAD,
-    decode::{self, Pieces},
+    decode::{self, Decoding, Pieces},
     entries::Entry,
 };
 use crate::{
@@ -49,11 +49,9 @@ impl Cache {
         let room = self.try_reserve(size.next_multiple_of(4096).saturating_add(OVERHEAD))?;
         let memory = MemoryFile::new(size).map_err(|error| log::debug!("a file in memory: {error}")).ok()?;
         let file = Arc::new(FileSlot::new(memory, room, self.files.clone()));
-        if !self.entries.put_new(key, Cached::File(file.clone())) {
-            return None;
-        }
-        self.counters.misses.fetch_add(1, Relaxed);
-        Some(file)
+        let is_new = matches!(self.entries.get_or_put(key, Cached::File(file.clone())), Cached::File(kept) if Arc::ptr_eq(&kept, &file));
+        self.counters.misses.fetch_add(u64::from(is_new), Relaxed);
+        is_new.then_some(file)
     }
 
     /// Ends what [`Self::start_file`] began. A file that failed is not kept: its readers read its blocks, which report
@@ -105,7 +103,7 @@ impl Cache {
         let piece = if in_pieces { limits::DECODED_PIECE as u64 } else { 0 };
         let mut working = self.reserve_more(decode::working(block, window).saturating_add(piece), file.cost())?;
         if in_pieces {
-            let mut pieces = Pieces::new(block, &**source, self.verify, window)?;
+            let mut pieces = Pieces::new(Decoding::new(block, &**source, self.verify), window)?;
             // Copied from one buffer: a file that is decoded in place piece by piece would not get large pages.
             let mut piece = Buffer::zeroed(limits::DECODED_PIECE).map_err(SourceError::from)?;
             let mut at = at;
@@ -118,7 +116,7 @@ impl Cache {
             }
         } else {
             file.memory()
-                .fill(at..at + block.size, |out| decode::into(block, &**source, self.verify, &mut working, out))
+                .fill(at..at + block.size, |out| Decoding::new(block, &**source, self.verify).fill(&mut working, out))
                 .map_err(SourceError::from)??;
             file.advance(at + block.size);
         }

@@ -9,8 +9,8 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    BlockError, Cache, Key, Reservation, Slot, SlotInUse, Verify,
-    decode::{self, Pieces},
+    BlockError, Cache, Key, KeyedBlock, Reservation, Slot, SlotInUse, Verify,
+    decode::{self, Decoding, Pieces},
     sums::Sums,
 };
 use crate::{
@@ -87,13 +87,8 @@ impl Cache {
 
     /// Finds the block or decodes it. The first reader reserves the memory; the others wait for the block and hold
     /// nothing. A zstd stream gets a window of at least `zstd_window` bytes.
-    pub(super) fn slot(
-        self: &Arc<Self>,
-        key: Key,
-        block: &Block,
-        source: &Arc<dyn Source>,
-        zstd_window: u64,
-    ) -> Result<SlotInUse, Arc<BlockError>> {
+    pub(super) fn slot(self: &Arc<Self>, of: KeyedBlock<'_>, zstd_window: u64) -> Result<SlotInUse, Arc<BlockError>> {
+        let KeyedBlock { key, block, source } = of;
         self.check_size(block).map_err(|e| Arc::new(e.into()))?;
         let (slot, is_new) = self.acquire(key, self.window(block));
         if is_new {
@@ -103,7 +98,7 @@ impl Cache {
                 Codec::None => Ok(self.budget.reserve_small(0)),
                 _ => self.reserve(needs.all()).map_err(BlockError::from),
             };
-            self.fill(key, &slot, block, source, &needs, room);
+            self.fill(of, &slot, &needs, room);
         }
         Ok(slot)
     }
@@ -111,10 +106,8 @@ impl Cache {
     /// Fills a new slot, on a thread of its own if readers are served meanwhile.
     pub(super) fn fill(
         self: &Arc<Self>,
-        key: Key,
+        KeyedBlock { key, block, source }: KeyedBlock<'_>,
         slot: &Arc<Slot>,
-        block: &Block,
-        source: &Arc<dyn Source>,
         needs: &Needs,
         room: Result<Reservation, BlockError>,
     ) {
@@ -144,7 +137,7 @@ impl Cache {
                 let start = Instant::now();
                 let sums = self.take_sums(key);
                 let room = || self.room_for(slot, block.size, &working);
-                let decoded = decode::whole(block, &**source, self.verify, &sums, &mut stored, room)?;
+                let decoded = Decoding::new(block, &**source, self.verify).whole(&sums, &mut stored, room)?;
                 self.note_checked(block, &**source);
                 if let Some(bytes) = decoded {
                     let (took, bytes) = (start.elapsed(), Arc::new(bytes));
@@ -163,7 +156,7 @@ impl Cache {
             let (cache, slot, block, source) = (self.clone(), slot.clone(), block.clone(), source.clone());
             move || {
                 let show_pieces = || {
-                    let mut pieces = Pieces::new(&block, &*source, cache.verify, zstd_window)?;
+                    let mut pieces = Pieces::new(Decoding::new(&block, &*source, cache.verify), zstd_window)?;
                     let mut spilled = cache.spilled(&block, &*source).filter(|_| cache.verify != Verify::Off);
                     let mut start = 0;
                     while pieces.next_size() > 0 {

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 /// Names an entry of the cache. What `a` and `b` count is the tag's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     container: u64,
     tag: Tag,
@@ -12,7 +12,7 @@ pub struct Key {
 }
 
 /// The kind of an entry of the cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tag {
     /// A block, or the result of the checksum of an uncompressed one, by its number in the container.
     Block,
@@ -40,6 +40,11 @@ pub enum Tag {
     FarFile,
     /// Stored bytes of a far file, under the number of its store: by the file's number, and where they begin.
     Fetched,
+}
+
+impl Tag {
+    /// The first one in the order of keys.
+    pub(super) const FIRST: Self = Self::Block;
 }
 
 /// Returns two numbers as one.

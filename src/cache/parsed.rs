@@ -3,7 +3,7 @@
 
 use std::{
     any::Any,
-    collections::HashMap,
+    collections::{BTreeMap, btree_map},
     sync::{
         Arc,
         atomic::{
@@ -15,7 +15,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Cache, Cached, Key, OVERHEAD, Reservation, entries::Entry};
+use super::{Cache, Cached, Key, OVERHEAD, Reservation, Tag, entries::Entry};
 use crate::limits;
 
 /// Bytes that a value counts against the budget in addition to what it says.
@@ -28,7 +28,7 @@ const FEWEST_OPEN: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Values {
     /// Two threads can make the value of one key at once, so each is counted.
-    of_containers: Mutex<HashMap<u64, HashMap<Key, usize>>>,
+    of_containers: Mutex<BTreeMap<Key, usize>>,
     /// Number of values that keep a file open.
     open: AtomicUsize,
 }
@@ -53,8 +53,8 @@ impl AnyParsed {
         is_open: bool,
         values: &Arc<Values>,
     ) -> Self {
-        if let Some(container) = key.container() {
-            *values.of_containers.lock().entry(container).or_default().entry(key).or_default() += 1;
+        if key.container().is_some() {
+            *values.of_containers.lock().entry(key).or_default() += 1;
         }
         if is_open {
             values.open.fetch_add(1, SeqCst);
@@ -72,17 +72,11 @@ impl Drop for AnyParsed {
         if self.is_open {
             self.values.open.fetch_sub(1, SeqCst);
         }
-        let Some(container) = self.key.container() else { return };
-        let mut all = self.values.of_containers.lock();
-        let Some(keys) = all.get_mut(&container) else { return };
-        if let Some(count) = keys.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
-                keys.remove(&self.key);
+        if let btree_map::Entry::Occupied(mut count) = self.values.of_containers.lock().entry(self.key) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
             }
-        }
-        if keys.is_empty() {
-            all.remove(&container);
         }
     }
 }
@@ -196,16 +190,18 @@ impl Cache {
     /// Forgets the values of a container that is closed, except those in use. Blocks stay: they are found when the same
     /// state is opened again.
     pub fn forget_values(&self, container: u64) {
-        let keys: Vec<Key> = match self.values.of_containers.lock().get(&container) {
-            Some(keys) => keys.keys().copied().collect(),
-            None => return,
-        };
+        let values = self.values.of_containers.lock();
+        let after = values.range(Key::new(container, Tag::FIRST, 0, 0)..).map(|(key, _)| *key);
+        let keys: Vec<_> = after.take_while(|key| key.container() == Some(container)).collect();
+        drop(values);
         keys.iter().for_each(|key| self.entries.remove(key, Entry::is_idle));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use crate::cache::{Tag, Verify};
 
@@ -264,7 +260,8 @@ mod tests {
         }
         cache.keep_parsed(Key::named("kind", b"name"), 7u8, cache.hold(0));
         cache.forget_values(0);
-        assert_eq!(cache.values.of_containers.lock().keys().collect::<Vec<_>>(), [&1]);
+        let left: HashSet<_> = cache.values.of_containers.lock().keys().map(|key| key.container()).collect();
+        assert_eq!(left, HashSet::from([Some(1)]));
         cache.forget_values(1);
         cache.forget_values(2);
         assert!(cache.values.of_containers.lock().is_empty() && cache.values.open.load(SeqCst) == 0);

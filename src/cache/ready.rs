@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{BlockError, Cache, Codec, Key, Slot, SlotInUse, decode::compare};
+use super::{BlockError, Cache, Codec, Key, KeyedBlock, Slot, SlotInUse, decode::compare};
 use crate::{
     format::Block,
     limits::QUICK,
@@ -16,9 +16,7 @@ impl Cache {
     /// get `None` if the block is large or not in memory.
     pub(crate) fn read_checked(
         &self,
-        key: Key,
-        block: &Block,
-        source: &Arc<dyn Source>,
+        KeyedBlock { key, block, source }: KeyedBlock<'_>,
         at: u64,
         out: &mut [u8],
         wait: Wait,
@@ -62,13 +60,8 @@ impl Cache {
     }
 
     /// Returns the slot of a block, filled here if that is quick. `None` if a caller would have to wait for it.
-    pub(super) fn ready_slot(
-        self: &Arc<Self>,
-        key: Key,
-        block: &Block,
-        source: &Arc<dyn Source>,
-        wait: Wait,
-    ) -> Option<SlotInUse> {
+    pub(super) fn ready_slot(self: &Arc<Self>, of: KeyedBlock<'_>, wait: Wait) -> Option<SlotInUse> {
+        let KeyedBlock { key, block, source } = of;
         if let Some(entry) = self.entries.find(&key) {
             self.count_hit();
             let slot = entry.slot().cloned()?;
@@ -91,7 +84,7 @@ impl Cache {
         };
         let (slot, is_new) = self.acquire(key, None);
         if is_new {
-            self.fill(key, &slot, block, &stored, &needs, Ok(room));
+            self.fill(KeyedBlock { source: &stored, ..of }, &slot, &needs, Ok(room));
             if slot.failure().is_ok() {
                 self.note_checked(block, &**source);
             }

@@ -2,24 +2,11 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use parking_lot::Mutex;
+use super::{BlockError, Buffer, Cache, Reservation, TooMuch, decode};
+use crate::limits;
 
-use super::{BlockError, Buffer, Cache, DiskTier, Reservation, TooMuch, decode};
-use crate::{format::Block, limits, source::Source};
-
-/// See [`Cache::add_last_resort`].
-#[derive(Default)]
-pub(super) struct LastResort(Mutex<Vec<GiveUp>>);
-
-type GiveUp = Arc<dyn Fn() -> Option<bool> + Send + Sync>;
-
-impl LastResort {
-    /// Gives up blobs that wait to be written to a disk that does not answer.
-    pub(super) fn of(spill: Option<&DiskTier>) -> Self {
-        let disk = spill.map(|spill| spill.disk().clone());
-        Self(Mutex::new(disk.into_iter().map(|disk| Arc::new(move || Some(disk.give_up_queue())) as GiveUp).collect()))
-    }
-}
+/// Gives up memory outside the cache. See [`Cache::add_last_resort`].
+pub(super) type GiveUp = Arc<dyn Fn() -> Option<bool> + Send + Sync>;
 
 impl Cache {
     /// Reserves memory before it is taken. Evicts cached entries, and waits for others to finish if there is no room.
@@ -105,16 +92,16 @@ impl Cache {
     /// Adds a way to give up memory outside the cache when nothing cached is left to evict. `give_up` returns whether
     /// it gave up anything, and `None` when it never will again.
     pub(crate) fn add_last_resort(&self, give_up: impl Fn() -> Option<bool> + Send + Sync + 'static) {
-        self.last_resort.0.lock().push(Arc::new(give_up));
+        self.last_resort.lock().push(Arc::new(give_up));
     }
 
     fn give_up_kept(&self) -> bool {
         // Called without the lock, because what is given up may be large.
-        let all = self.last_resort.0.lock().clone();
+        let all = self.last_resort.lock().clone();
         all.iter().any(|give_up| match give_up() {
             Some(gave_up) => gave_up,
             None => {
-                self.last_resort.0.lock().retain(|other| !Arc::ptr_eq(other, give_up));
+                self.last_resort.lock().retain(|other| !Arc::ptr_eq(other, give_up));
                 false
             }
         })
@@ -127,16 +114,5 @@ impl Cache {
     pub fn buffer(&self, size: u64, holding: u64) -> Result<Buffer, BlockError> {
         let room = self.reserve_more(size, holding)?;
         Ok(decode::zeroed(size)?.with_room(room))
-    }
-
-    /// Inflates a DEFLATE or zlib block of any size into one piece, reserved first. The cache does not keep it.
-    ///
-    /// # Errors
-    /// [`BlockError`].
-    pub(crate) fn inflate(&self, block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
-        let working = decode::working(block, 0);
-        let mut room = self.reserve(block.size.saturating_add(working))?;
-        let _working = room.split(working);
-        Ok(decode::inflate(block, source, self.verify)?.with_room(room))
     }
 }

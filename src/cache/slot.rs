@@ -389,11 +389,6 @@ impl Slot {
     pub(super) fn is_given_up(&self) -> bool {
         self.progress.lock().is_given_up
     }
-
-    /// Returns whether it is decoded or known to be bad.
-    pub(super) fn is_done(&self) -> bool {
-        self.progress.lock().done.is_some()
-    }
 }
 
 impl Entry for Arc<Slot> {

@@ -33,6 +33,17 @@ const fn key(number: u32) -> Key {
     Key::new(1, Tag::Block, number as u64, 0)
 }
 
+const fn of<'a>(key: Key, block: &'a Block, source: &'a Arc<dyn Source>) -> KeyedBlock<'a> {
+    KeyedBlock { key, block, source }
+}
+
+impl Cache {
+    /// Evicts everything that is idle.
+    pub(crate) fn evict_all(&self) {
+        while self.entries.evict(u64::MAX) > 0 {}
+    }
+}
+
 /// The range of one byte.
 fn byte(offset: u64) -> Range<u64> {
     offset..offset + 1
@@ -76,7 +87,7 @@ fn eight_readers_decode_once() {
         for _ in 0..8 {
             scope.spawn(|| {
                 start.wait();
-                assert_eq!(**cache.piece(KEY, &block, &source, &byte(0)).unwrap().bytes, bytes);
+                assert_eq!(**cache.piece(of(KEY, &block, &source), &byte(0)).unwrap().bytes, bytes);
             });
         }
     });
@@ -95,7 +106,7 @@ fn the_budget_holds_for_many_blocks() {
             scope.spawn(move || {
                 for number in 0..20 {
                     let key = key(first * 100 + number);
-                    assert_eq!(cache.piece(key, block, source, &byte(5)).unwrap().bytes.len(), 300_000);
+                    assert_eq!(cache.piece(of(key, block, source), &byte(5)).unwrap().bytes.len(), 300_000);
                     let (budget, used) = cache.usage();
                     assert!(used <= budget, "{used} of {budget}");
                 }
@@ -109,7 +120,7 @@ fn the_budget_holds_for_many_blocks() {
 fn a_block_larger_than_the_budget_is_served_all_the_same() {
     let cache = Cache::new(1000, Verify::Lazy);
     let (block, source, _) = zstd_block(&vec![3; 300_000]);
-    assert_eq!(cache.piece(KEY, &block, &source, &byte(299_999)).unwrap().bytes.len(), 300_000);
+    assert_eq!(cache.piece(of(KEY, &block, &source), &byte(299_999)).unwrap().bytes.len(), 300_000);
 }
 
 #[test]
@@ -118,23 +129,23 @@ fn large_blocks_come_in_pieces_and_a_bad_checksum_is_final() {
     let bytes: Vec<u8> = (0..size).map(|i| (i / 1000) as u8).collect();
     let (mut block, source, _) = zstd_block(&bytes);
     let cache = Cache::new(1 << 30, Verify::Lazy);
-    let piece = cache.piece(KEY, &block, &source, &byte(size as u64 - 1)).unwrap();
+    let piece = cache.piece(of(KEY, &block, &source), &byte(size as u64 - 1)).unwrap();
     assert_eq!(**piece.bytes, bytes[piece.start as usize..]);
-    assert_eq!(cache.piece(KEY, &block, &source, &byte(5)).unwrap().bytes.len(), limits::FIRST_PIECE);
-    assert_eq!(cache.piece(KEY, &block, &source, &byte(9 << 20)).unwrap().bytes.len(), limits::DECODED_PIECE);
+    assert_eq!(cache.piece(of(KEY, &block, &source), &byte(5)).unwrap().bytes.len(), limits::FIRST_PIECE);
+    assert_eq!(cache.piece(of(KEY, &block, &source), &byte(9 << 20)).unwrap().bytes.len(), limits::DECODED_PIECE);
 
     block.crc = Some(Crc::crc32c(1));
     let bad = key(1);
-    assert!(cache.piece(bad, &block, &source, &byte(size as u64 - 1)).is_err());
+    assert!(cache.piece(of(bad, &block, &source), &byte(size as u64 - 1)).is_err());
     assert!(matches!(
-        *cache.piece(bad, &block, &source, &byte(0)).unwrap_err(),
+        *cache.piece(of(bad, &block, &source), &byte(0)).unwrap_err(),
         BlockError::Checksum { stored: 1, .. }
     ));
     let off = Cache::new(1 << 30, Verify::Off);
-    assert!(off.piece(bad, &block, &source, &byte(size as u64 - 1)).is_ok());
+    assert!(off.piece(of(bad, &block, &source), &byte(size as u64 - 1)).is_ok());
     // strict: not even the first byte
     let strict = Cache::new(1 << 30, Verify::Strict);
-    assert!(strict.piece(bad, &block, &source, &byte(0)).is_err());
+    assert!(strict.piece(of(bad, &block, &source), &byte(0)).is_err());
 }
 
 #[test]
@@ -146,7 +157,7 @@ fn a_block_that_fails_after_bytes_of_it_were_handed_out_is_announced_without_ano
     let container = key(1).container().unwrap();
     let late = cache.on_late_failure(container, Arc::new(move || sender.send(()).unwrap()));
     // The reader of the first piece never comes back.
-    assert!(cache.piece(key(1), &block, &source, &byte(0)).is_ok());
+    assert!(cache.piece(of(key(1), &block, &source), &byte(0)).is_ok());
     announced.recv().unwrap();
     // Not for a container that is closed: its channel's other end is gone.
     drop(late);
@@ -158,7 +169,7 @@ fn checksums_over_stored_bytes_are_accepted_for_compressed_blocks_only() {
     let (mut block, source, counted) = zstd_block(&[9; 5000]);
     block.crc = Some(Crc::crc32c(crc32c::crc32c(&counted.bytes)));
     let cache = Cache::new(1 << 20, Verify::Lazy);
-    assert_eq!(cache.piece(KEY, &block, &source, &byte(0)).unwrap().bytes.len(), 5000);
+    assert_eq!(cache.piece(of(KEY, &block, &source), &byte(0)).unwrap().bytes.len(), 5000);
 }
 
 #[test]
@@ -174,15 +185,15 @@ fn uncompressed_blocks_keep_only_a_verdict() {
     let bad = Block { crc: Some(Crc::crc32c(7)), ..good.clone() };
     let cache = Cache::new(1 << 20, Verify::Lazy);
     assert!(!cache.is_decoded(KEY));
-    cache.check(KEY, &good, &source, &(0..1), Wait::Always).unwrap();
+    cache.check(of(KEY, &good, &source), &(0..1), Wait::Always).unwrap();
     assert!(cache.is_decoded(KEY));
     let other = key(1);
     assert!(matches!(
-        *cache.check(other, &bad, &source, &(0..1), Wait::Always).unwrap_err(),
+        *cache.check(of(other, &bad, &source), &(0..1), Wait::Always).unwrap_err(),
         BlockError::Checksum { stored: 7, .. }
     ));
     assert_eq!(cache.usage().1, 2 * OVERHEAD);
-    cache.check(other, &Block { crc: None, ..bad }, &source, &(0..1), Wait::Never).unwrap();
+    cache.check(of(other, &Block { crc: None, ..bad }, &source), &(0..1), Wait::Never).unwrap();
 }
 
 #[test]
@@ -195,43 +206,45 @@ fn an_uncompressed_block_is_read_and_checked_in_one_pass() {
     let mut out = [0; 50];
     // Only almost all of a block, and only of one that has a checksum.
     for (at, length) in [(0, 39), (11, 39), (5, 30), (0, 0), (1, 50), (u64::MAX, 2)] {
-        assert!(cache.read_checked(KEY, &good, &source, at, &mut out[..length], Wait::Never).is_none());
+        assert!(cache.read_checked(of(KEY, &good, &source), at, &mut out[..length], Wait::Never).is_none());
     }
     assert!(
-        cache.read_checked(KEY, &Block { crc: None, ..good.clone() }, &source, 0, &mut out, Wait::Always).is_none()
+        cache.read_checked(of(KEY, &Block { crc: None, ..good.clone() }, &source), 0, &mut out, Wait::Always).is_none()
     );
     assert!(!cache.is_decoded(KEY));
-    cache.read_checked(KEY, &good, &source, 0, &mut out, Wait::Never).unwrap().unwrap();
+    cache.read_checked(of(KEY, &good, &source), 0, &mut out, Wait::Never).unwrap().unwrap();
     assert!(cache.is_decoded(KEY) && out.iter().copied().eq(10..60));
-    assert!(cache.read_checked(KEY, &good, &source, 0, &mut out, Wait::Never).is_none(), "the verdict is known");
+    assert!(cache.read_checked(of(KEY, &good, &source), 0, &mut out, Wait::Never).is_none(), "the verdict is known");
     for (number, (at, length)) in [(10, 40), (0, 40), (3, 45), (4, 46)].into_iter().enumerate() {
         for (block, is_good) in [(&good, true), (&bad, false)] {
             let key = key(10 + 2 * number as u32 + u32::from(is_good));
-            let read = cache.read_checked(key, block, &source, at, &mut out[..length], Wait::Always).unwrap();
+            let read = cache.read_checked(of(key, block, &source), at, &mut out[..length], Wait::Always).unwrap();
             assert_eq!(read.is_ok(), is_good, "{at} {length}");
             assert!(out[..length].iter().copied().eq(10 + at as u8..10 + at as u8 + length as u8));
         }
     }
-    let failed = cache.read_checked(key(1), &bad, &source, 0, &mut out, Wait::Always).unwrap().unwrap_err();
+    let failed = cache.read_checked(of(key(1), &bad, &source), 0, &mut out, Wait::Always).unwrap().unwrap_err();
     assert!(matches!(*failed, BlockError::Checksum { stored: 7, .. }));
     // The verdict holds for readers that wait.
     assert!(matches!(
-        *cache.check(key(1), &bad, &source, &(0..1), Wait::Always).unwrap_err(),
+        *cache.check(of(key(1), &bad, &source), &(0..1), Wait::Always).unwrap_err(),
         BlockError::Checksum { .. }
     ));
     assert_eq!(cache.usage().1, 10 * OVERHEAD);
     let (_, far, _) = zstd_block(&[5; 5000]);
-    assert!(cache.read_checked(key(2), &Block { offset: 0, ..good.clone() }, &far, 0, &mut out, Wait::Never).is_none());
+    assert!(
+        cache.read_checked(of(key(2), &Block { offset: 0, ..good.clone() }, &far), 0, &mut out, Wait::Never).is_none()
+    );
     // One that is larger than what is read on the spot, and bytes that cannot be read.
     let size = limits::QUICK + 1;
     let source: Arc<dyn Source> = Arc::new(vec![3u8; size as usize]);
     let crc = Some(Crc::crc32c(crc32c::crc32c(&vec![3; size as usize])));
     let large = Block { offset: 0, stored_size: size, size, codec: Codec::None, crc };
     let mut out = vec![0; size as usize];
-    assert!(cache.read_checked(key(3), &large, &source, 0, &mut out, Wait::Never).is_none());
-    cache.read_checked(key(3), &large, &source, 0, &mut out, Wait::Always).unwrap().unwrap();
+    assert!(cache.read_checked(of(key(3), &large, &source), 0, &mut out, Wait::Never).is_none());
+    cache.read_checked(of(key(3), &large, &source), 0, &mut out, Wait::Always).unwrap().unwrap();
     assert!(out.iter().all(|byte| *byte == 3) && cache.is_decoded(key(3)));
-    let gone = cache.read_checked(key(4), &Block { offset: 1, ..large }, &source, 0, &mut out, Wait::Always);
+    let gone = cache.read_checked(of(key(4), &Block { offset: 1, ..large }, &source), 0, &mut out, Wait::Always);
     assert!(matches!(*gone.unwrap().unwrap_err(), BlockError::Source(_)) && !cache.is_decoded(key(4)));
 }
 
@@ -242,7 +255,7 @@ fn a_large_block_goes_through_a_window() {
     let (block, source, _) = zstd_block(&bytes);
     let cache = Cache::new(64 << 20, Verify::Lazy);
     let read = |at: u64| {
-        let piece = cache.piece(KEY, &block, &source, &byte(at)).unwrap();
+        let piece = cache.piece(of(KEY, &block, &source), &byte(at)).unwrap();
         let from = (at - piece.start) as usize;
         assert_eq!(piece.bytes[from..], bytes[at as usize..][..piece.bytes.len() - from]);
         at + (piece.bytes.len() - from) as u64
@@ -266,12 +279,12 @@ fn a_decoder_that_waits_for_its_readers_makes_room() {
     let (large, source, _) = zstd_block(&bytes);
     // Room for the window, and not for the other block beside it.
     let cache = Cache::new(20 << 20, Verify::Lazy);
-    cache.piece(KEY, &large, &source, &byte(0)).unwrap();
+    cache.piece(of(KEY, &large, &source), &byte(0)).unwrap();
     let (other, other_source, _) = zstd_block(&bytes[..10 << 20]);
     let other_key = key(1);
-    assert_eq!(cache.piece(other_key, &other, &other_source, &byte(0)).unwrap().bytes.len(), 10 << 20);
+    assert_eq!(cache.piece(of(other_key, &other, &other_source), &byte(0)).unwrap().bytes.len(), 10 << 20);
     assert_eq!(cache.counters.evictions.load(Relaxed), 1);
-    assert_eq!(cache.piece(KEY, &large, &source, &byte(1)).unwrap().start, 0);
+    assert_eq!(cache.piece(of(KEY, &large, &source), &byte(1)).unwrap().start, 0);
 }
 
 #[test]
@@ -282,14 +295,14 @@ fn what_the_reader_keeps_is_evicted_first() {
         if keeps {
             cache.set_readers_keep();
         }
-        cache.piece(key(0), &block, &source, &byte(0)).unwrap();
-        let lent = cache.lend(key(1), &block, &source, &byte(0), Wait::Always).unwrap();
+        cache.piece(of(key(0), &block, &source), &byte(0)).unwrap();
+        let lent = cache.lend(of(key(1), &block, &source), &byte(0), Wait::Always).unwrap();
         cache.add_served(&lent, 2 << 20);
         cache.add_served(&lent, 1 << 20);
         drop(lent);
         // While there is room, both are kept.
         assert!(cache.is_decoded(key(0)) && cache.is_decoded(key(1)) && cache.usage().1 > 6 << 20);
-        cache.piece(key(2), &block, &source, &byte(0)).unwrap();
+        cache.piece(of(key(2), &block, &source), &byte(0)).unwrap();
         assert_eq!((cache.is_decoded(key(0)), cache.is_decoded(key(1))), (keeps, !keeps));
     }
 }
@@ -300,24 +313,24 @@ fn without_waiting_only_what_is_there_or_quick() {
     let cache = Cache::new(64 << 20, Verify::Lazy);
     let (large, source, _) = zstd_block(&vec![3; 3 << 20]);
     let blocked = |result: Result<Lent, Arc<BlockError>>| matches!(*result.err().unwrap(), BlockError::WouldBlock);
-    assert!(blocked(cache.lend(key(0), &large, &source, &byte(0), Wait::Never)));
+    assert!(blocked(cache.lend(of(key(0), &large, &source), &byte(0), Wait::Never)));
     assert_eq!((cache.counters.misses.load(Relaxed), cache.usage().1), (0, 0));
-    cache.piece(key(0), &large, &source, &byte(0)).unwrap();
-    let lent = cache.lend(key(0), &large, &source, &byte(7), Wait::Never).unwrap();
+    cache.piece(of(key(0), &large, &source), &byte(0)).unwrap();
+    let lent = cache.lend(of(key(0), &large, &source), &byte(7), Wait::Never).unwrap();
     assert_eq!(lent.piece.bytes.len(), 3 << 20);
     drop(lent);
     let (small, far, counted) = zstd_block(&[5; 5000]);
     let source: Arc<dyn Source> = Arc::new(counted.bytes.clone());
-    assert!(blocked(cache.lend(key(1), &small, &source, &byte(0), Wait::Disk)), "a listing decodes nothing");
-    assert_eq!(**cache.lend(key(1), &small, &source, &byte(0), Wait::Never).unwrap().piece.bytes, [5; 5000]);
+    assert!(blocked(cache.lend(of(key(1), &small, &source), &byte(0), Wait::Disk)), "a listing decodes nothing");
+    assert_eq!(**cache.lend(of(key(1), &small, &source), &byte(0), Wait::Never).unwrap().piece.bytes, [5; 5000]);
     // A source that does not say what of it is in memory.
-    assert!(blocked(cache.lend(key(2), &small, &far, &byte(0), Wait::Never)));
-    assert_eq!(cache.piece(key(2), &small, &far, &byte(0)).unwrap().bytes.len(), 5000);
+    assert!(blocked(cache.lend(of(key(2), &small, &far), &byte(0), Wait::Never)));
+    assert_eq!(cache.piece(of(key(2), &small, &far), &byte(0)).unwrap().bytes.len(), 5000);
     // A verdict is the same, whether it was waited for or not.
     let bad = Block { crc: Some(Crc::crc32c(1)), ..small };
-    let failed = cache.lend(key(3), &bad, &source, &byte(0), Wait::Never).err().unwrap();
+    let failed = cache.lend(of(key(3), &bad, &source), &byte(0), Wait::Never).err().unwrap();
     assert!(matches!(*failed, BlockError::Checksum { stored: 1, .. }), "{failed}");
-    assert!(matches!(*cache.piece(key(3), &bad, &source, &byte(0)).unwrap_err(), BlockError::Checksum { .. }));
+    assert!(matches!(*cache.piece(of(key(3), &bad, &source), &byte(0)).unwrap_err(), BlockError::Checksum { .. }));
 }
 
 #[test]
@@ -343,7 +356,7 @@ fn files_in_memory_share_the_budget() {
     // A block does not wait for files that are held.
     let held: Vec<_> = (1..10).filter_map(|ino| cache.file(ino)).collect();
     let (block, source, _) = zstd_block(&vec![3; 14 << 20]);
-    assert_eq!(cache.piece(KEY, &block, &source, &byte(0)).unwrap().bytes.len(), 14 << 20);
+    assert_eq!(cache.piece(of(KEY, &block, &source), &byte(0)).unwrap().bytes.len(), 14 << 20);
     drop((held, first));
     // One that fails leaves nothing.
     let slot = cache.start_file(50, 1 << 20).unwrap();
@@ -357,26 +370,26 @@ fn the_next_block_is_decoded_ahead_into_free_room_only() {
     let (block, source, _) = zstd_block(&vec![3; 2 << 20]);
     let cache = Cache::new(5 << 20, Verify::Lazy);
     cache.set_readers_keep();
-    let lent = cache.lend(key(0), &block, &source, &byte(0), Wait::Always).unwrap();
+    let lent = cache.lend(of(key(0), &block, &source), &byte(0), Wait::Always).unwrap();
     assert!(!cache.is_mostly_read(key(0), block.size));
     cache.add_served(&lent, (1 << 20) + 1);
     assert!(cache.is_mostly_read(key(0), block.size));
     for _ in 0..2 {
-        cache.decode_ahead(key(1), &block, &source, false);
+        cache.decode_ahead(of(key(1), &block, &source), false);
         while !cache.is_decoded(key(1)) {
             thread::yield_now();
         }
     }
     assert_eq!(cache.counters.misses.load(Relaxed), 2);
-    cache.decode_ahead(key(2), &block, &source, false);
+    cache.decode_ahead(of(key(2), &block, &source), false);
     assert!(!cache.is_decoded(key(2)) && cache.counters.misses.load(Relaxed) == 2);
     // Nor in place of others where it takes much of the room.
-    cache.decode_ahead(key(2), &block, &source, true);
+    cache.decode_ahead(of(key(2), &block, &source), true);
     assert!(!cache.is_decoded(key(2)) && cache.is_decoded(key(1)));
     let (block, source, _) = zstd_block(&vec![4; 100 << 10]);
     let small: Vec<_> =
-        (10..20).map(|number| cache.lend(key(number), &block, &source, &byte(0), Wait::Always).unwrap()).collect();
-    cache.decode_ahead(key(3), &block, &source, true);
+        (10..20).map(|number| cache.lend(of(key(number), &block, &source), &byte(0), Wait::Always).unwrap()).collect();
+    cache.decode_ahead(of(key(3), &block, &source), true);
     while !cache.is_decoded(key(3)) {
         thread::yield_now();
     }
@@ -395,7 +408,7 @@ fn a_block_stays_until_its_reader_has_it() {
             let (cache, block, source, start) = (&cache, &block, &source, &start);
             scope.spawn(move || {
                 start.wait();
-                assert_eq!(cache.piece(key(number), block, source, &byte(5)).unwrap().bytes.len(), 700_000);
+                assert_eq!(cache.piece(of(key(number), block, source), &byte(5)).unwrap().bytes.len(), 700_000);
             });
         }
     });
@@ -408,7 +421,7 @@ fn a_block_stays_until_its_reader_has_it() {
 fn what_is_in_use_is_not_evicted() {
     let (block, source, _) = zstd_block(&vec![3; 600_000]);
     let cache = Cache::new(1 << 20, Verify::Lazy);
-    let lent = cache.lend(KEY, &block, &source, &byte(0), Wait::Always).unwrap();
+    let lent = cache.lend(of(KEY, &block, &source), &byte(0), Wait::Always).unwrap();
     assert_eq!(cache.entries.evict(u64::MAX), 0);
     drop(lent);
     assert_eq!(cache.entries.evict(u64::MAX), 1);
@@ -419,7 +432,7 @@ fn what_is_in_use_is_not_evicted() {
 fn memory_counts_until_it_is_freed() {
     let (block, source, _) = zstd_block(&vec![3; 600_000]);
     let cache = Cache::new(1 << 20, Verify::Lazy);
-    let piece = cache.piece(KEY, &block, &source, &byte(0)).unwrap();
+    let piece = cache.piece(of(KEY, &block, &source), &byte(0)).unwrap();
     cache.entries.remove(&KEY, |_| true);
     assert_eq!(cache.usage().1, 600_000);
     assert!(cache.try_reserve(600_000).is_none());
@@ -444,7 +457,7 @@ fn a_growing_file_and_a_verdict_do_not_wait_for_each_other() {
         crc: Some(Crc::crc32c(crc32c::crc32c(&[1; 50]))),
     };
     for number in 0..100 {
-        cache.check(key(number), &block, &source, &(0..1), Wait::Always).unwrap();
+        cache.check(of(key(number), &block, &source), &(0..1), Wait::Always).unwrap();
     }
     // And a block that has no room beside them is decoded by one of them all the same.
     let (block, source, _) = zstd_block(&vec![3; 900_000]);
@@ -476,8 +489,8 @@ fn a_block_with_far_too_many_stored_bytes_is_damage_and_not_read() {
         let block =
             Block { offset: 0, stored_size: 3 << 30, size: 100, codec: codec.clone(), crc: Some(Crc::crc32c(0)) };
         let error = match codec {
-            Codec::None => cache.check(key(number), &block, &source, &(0..100), Wait::Always).unwrap_err(),
-            _ => cache.piece(key(number), &block, &source, &byte(0)).unwrap_err(),
+            Codec::None => cache.check(of(key(number), &block, &source), &(0..100), Wait::Always).unwrap_err(),
+            _ => cache.piece(of(key(number), &block, &source), &byte(0)).unwrap_err(),
         };
         assert!(matches!(&*error, BlockError::Decode(DecodeError::Excess { .. })), "{error}");
     }
@@ -499,10 +512,10 @@ fn windows_of_zstd_are_counted_and_a_larger_one_is_made_room_for() {
     let block = Block { offset: 0, stored_size: stored.len() as u64, size, codec: Codec::Zstd, crc: None };
     let source: Arc<dyn Source> = Arc::new(stored);
     let cache = Cache::new(64 << 20, Verify::Lazy);
-    cache.piece(KEY, &block, &source, &byte(0)).unwrap();
+    cache.piece(of(KEY, &block, &source), &byte(0)).unwrap();
     let used = cache.usage().1;
     assert!(used >= (16 + 4) << 20, "{used}");
-    let piece = cache.piece(KEY, &block, &source, &byte(size - 1)).unwrap();
+    let piece = cache.piece(of(KEY, &block, &source), &byte(size - 1)).unwrap();
     assert_eq!(piece.bytes.last(), bytes.last());
     assert_eq!(cache.counters.misses.load(Relaxed), 2);
     // Both ends are read, and nothing of it stays when it goes.
@@ -606,7 +619,7 @@ fn files_of_one_state_on_two_filesystems_share_no_block() {
         let source: Arc<dyn Source> = Arc::new(OnAFilesystem { bytes: [front, stored].concat(), filesystem });
         let cache = Cache::with_disk_tier(64 << 20, Verify::Lazy, options.open(64 << 20).unwrap());
         let range = 1000..2000;
-        assert_eq!(piece_of(&cache.piece(KEY, &block, &source, &range).unwrap(), &range), &bytes[1000..2000]);
+        assert_eq!(piece_of(&cache.piece(of(KEY, &block, &source), &range).unwrap(), &range), &bytes[1000..2000]);
         assert_eq!(cache.counters.misses.load(Relaxed), misses, "{seed} on {filesystem}");
         cache.disk_tier().unwrap().disk().flush(std::time::Duration::from_secs(60));
     }

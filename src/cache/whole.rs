@@ -6,10 +6,10 @@ use std::{
 };
 
 use super::{
-    BlockError, Buffer, Cache, Key, Reservation, TooMuch,
-    decode::{self, Pieces},
+    BlockError, Buffer, Cache, KeyedBlock, Reservation, TooMuch,
+    decode::{self, Decoding},
 };
-use crate::{codec::Codec, format::Block, limits, source::Source};
+use crate::{codec::Codec, format::Block, source::Source};
 
 impl Cache {
     /// Fills `out`, which has the block's size, with all of a block: decoded and checked, or copied out of the cache if
@@ -17,18 +17,13 @@ impl Cache {
     ///
     /// # Errors
     /// [`BlockError`]; `out` then holds anything.
-    pub fn read_whole(
-        self: &Arc<Self>,
-        key: Key,
-        block: &Block,
-        source: &Arc<dyn Source>,
-        out: &mut [u8],
-    ) -> Result<(), Arc<BlockError>> {
+    pub fn read_whole(self: &Arc<Self>, of: KeyedBlock<'_>, out: &mut [u8]) -> Result<(), Arc<BlockError>> {
+        let KeyedBlock { key, block, source } = of;
         if self.is_decoded(key) && block.codec != Codec::None {
             let mut rest = out;
             let mut at = 0;
             while !rest.is_empty() {
-                let piece = self.piece(key, block, source, &(at..block.size))?;
+                let piece = self.piece(of, &(at..block.size))?;
                 let from = &piece.bytes[(at - piece.start) as usize..];
                 let (here, after) = rest.split_at_mut(from.len().min(rest.len()));
                 here.copy_from_slice(&from[..here.len()]);
@@ -45,22 +40,26 @@ impl Cache {
     ///
     /// # Errors
     /// [`BlockError`].
-    pub(crate) fn read_once(
-        self: &Arc<Self>,
-        key: Key,
-        block: &Block,
-        source: &Arc<dyn Source>,
-    ) -> Result<Arc<Buffer>, Arc<BlockError>> {
+    pub(crate) fn read_once(self: &Arc<Self>, of: KeyedBlock<'_>) -> Result<Arc<Buffer>, Arc<BlockError>> {
+        let KeyedBlock { key, block, source } = of;
         if self.is_decoded(key) {
-            return self.piece(key, block, source, &(0..block.size)).map(|piece| piece.bytes);
+            return self.piece(of, &(0..block.size)).map(|piece| piece.bytes);
         }
         self.once(block, &**source, || {
             self.check_size(block)?;
-            let mut working = self.reserve(block.size.saturating_add(decode::working(block, 0)))?;
-            let mut bytes = decode::used(block.size, working.split(block.size))?;
-            self.decode_into(block, source, || Ok(working), &mut bytes)?;
-            Ok(Arc::new(bytes))
+            self.decoded(block, source).map(Arc::new)
         })
+    }
+
+    /// Returns all of a compressed block of any size in one piece, reserved first. The cache does not keep it.
+    ///
+    /// # Errors
+    /// [`BlockError`].
+    pub(crate) fn decoded(&self, block: &Block, source: &Arc<dyn Source>) -> Result<Buffer, BlockError> {
+        let mut working = self.reserve(block.size.saturating_add(decode::working(block, 0)))?;
+        let mut bytes = decode::used(block.size, working.split(block.size))?;
+        self.decode_into(block, source, || Ok(working), &mut bytes)?;
+        Ok(bytes)
     }
 
     /// Decodes a block that is not kept, and counts that.
@@ -88,27 +87,13 @@ impl Cache {
         out: &mut [u8],
     ) -> Result<(), BlockError> {
         self.check_size(block)?;
+        let decoding = Decoding::new(block, &**source, self.verify);
         if block.codec == Codec::None {
-            return decode::read_into(block, &**source, self.verify, out);
+            return decoding.read_into(out);
         }
         if self.read_spilled(block, &**source, out) {
             return Ok(());
         }
-        let mut working = working()?;
-        // Codecs that stream need only a window in addition to the bytes that they make.
-        if block.codec == Codec::Zstd || block.size <= limits::WHOLE_BLOCK || !block.codec.is_stream() {
-            return decode::into(block, &**source, self.verify, &mut working, out);
-        }
-        self.stream_into(block, source, out)
-    }
-
-    fn stream_into(&self, block: &Block, source: &Arc<dyn Source>, mut out: &mut [u8]) -> Result<(), BlockError> {
-        let mut pieces = Pieces::new(block, &**source, self.verify, 0)?;
-        while pieces.next_size() > 0 {
-            let (here, after) = out.split_at_mut(pieces.next_size() as usize);
-            pieces.fill(here)?;
-            out = after;
-        }
-        Ok(())
+        decoding.fill(&mut working()?, out)
     }
 }

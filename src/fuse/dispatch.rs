@@ -9,9 +9,10 @@ use super::{
     awake::Awake,
     filesystems::Filesystems,
     guard::guarded,
-    known::FromMemory,
+    known::{FromMemory, LastKnown},
     notify::Behind,
     pending::{Fails, Slot},
+    reply::errno,
 };
 use crate::{
     pool::pool,
@@ -37,6 +38,22 @@ impl<'a> About<'a> {
     }
 }
 
+impl Behind {
+    /// Answers a request that was worked on.
+    fn answer<R: Fails, T>(
+        &self,
+        vfs: &Vfs,
+        slot: &Slot<R>,
+        done: Result<T, Error>,
+        answer: impl FnOnce(&Vfs, Option<R>, T),
+    ) {
+        match self.checked(vfs, done) {
+            Ok(done) => answer(vfs, slot.take(), done),
+            Err(error) => slot.fail(errno(&error)),
+        }
+    }
+}
+
 impl Adapter {
     pub(super) fn new(vfs: Arc<Vfs>, awake: Option<Awake>) -> Self {
         let behind = Behind {
@@ -45,55 +62,57 @@ impl Adapter {
             notifier: Arc::default(),
             pages: Arc::default(),
         };
-        Self { vfs, handles: None, behind, known: Arc::default(), awake }
+        Self { vfs, handles: None, behind, root: Arc::default(), space: Arc::default(), awake }
     }
 
     /// Answers a request: on this thread if that needs no waiting, otherwise in the pool. `work` is tried with
-    /// [`Wait::Never`] first. The pool's result is dropped if the request was answered meanwhile.
+    /// [`Wait::Never`] first, and may fill the reply. `answer` gets no reply if the request was answered meanwhile.
     pub(super) fn run<R: Fails, T>(
         &self,
         about: About<'_>,
         reply: R,
-        work: impl Fn(&Vfs, Wait) -> Result<T, Error> + Send + 'static,
-        answer: impl FnOnce(&Vfs, Option<R>, Result<T, Error>) + Send + 'static,
+        work: impl Fn(&Vfs, &Slot<R>, Wait) -> Result<T, Error> + Send + 'static,
+        answer: impl FnOnce(&Vfs, Option<R>, T) + Send + 'static,
     ) {
-        guarded(&self.vfs, |vfs| match work(vfs, Wait::Never) {
+        let slot = Slot::new(reply);
+        guarded(&self.vfs, |vfs| match work(vfs, &slot, Wait::Never) {
             Err(error) if error.is_would_block() => {
+                let Some(reply) = slot.take() else { return };
                 let behind = self.behind.clone();
                 self.wait(about, reply, None, move |vfs, slot| {
-                    let done = behind.checked(vfs, work(vfs, Wait::Always));
-                    answer(vfs, slot.take(), done);
+                    let done = work(vfs, slot, Wait::Always);
+                    behind.answer(vfs, slot, done, answer);
                 });
             }
             done => {
-                answer(vfs, Some(reply), self.behind.checked(vfs, done));
+                self.behind.answer(vfs, &slot, done, answer);
                 self.answered();
             }
         });
     }
 
-    /// Does the same for a listing, which fills its reply while it works. `list` returns whether it added anything;
-    /// entries added before something has to be waited for make an answer.
-    pub(super) fn list<R: Fails>(
+    /// Answers a request in the pool, and from memory if the disk gives no answer or has given none to the request before.
+    pub(super) fn run_known<R: Fails, T: Copy + Send + 'static>(
         &self,
         about: About<'_>,
         reply: R,
-        list: impl Fn(&Vfs, &Slot<R>, Wait) -> (bool, Result<(), Error>) + Send + 'static,
-        answer: impl FnOnce(&Vfs, Option<R>, Result<(), Error>) + Send + 'static,
+        known: &Arc<LastKnown<T>>,
+        ask: impl FnOnce(&Vfs) -> Result<T, Error> + Send + 'static,
+        answer: impl Fn(R, T) + Copy + Send + 'static,
     ) {
-        let slot = Slot::new(reply);
-        guarded(&self.vfs, |vfs| match list(vfs, &slot, Wait::Never) {
-            (false, Err(error)) if error.is_would_block() => {
-                let Some(reply) = slot.take() else { return };
-                self.wait(about, reply, None, move |vfs, slot| {
-                    let listed = list(vfs, slot, Wait::Always).1;
-                    answer(vfs, slot.take(), listed);
-                });
-            }
-            (_, listed) => {
-                let listed = listed.or_else(|error| if error.is_would_block() { Ok(()) } else { Err(error) });
-                answer(vfs, slot.take(), listed);
-                self.answered();
+        let last = known.clone();
+        let from_memory = move |reply| last.late().map_or((), |value| answer(reply, value));
+        if known.is_late() {
+            return from_memory(reply);
+        }
+        let from_memory = known.is_known().then(|| -> FromMemory<R> { Box::new(from_memory) });
+        let known = known.clone();
+        self.wait(about, reply, from_memory, move |vfs, slot| {
+            let found = ask(vfs);
+            known.arrived(found.as_ref().ok().copied());
+            match found {
+                Ok(value) => slot.take().map_or((), |reply| answer(reply, value)),
+                Err(error) => slot.fail(errno(&error)),
             }
         });
     }

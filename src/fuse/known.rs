@@ -1,15 +1,6 @@
-//! The last answers, used while a disk gives no newer ones.
+//! The last answers, used while a disk gives no newer ones. `.shardfs` is reached through the root's attributes.
 
 use parking_lot::Mutex;
-
-use crate::vfs::Attr;
-
-/// The last answers, used while a disk gives no newer ones. `.shardfs` is reached through the root's attributes.
-#[derive(Default)]
-pub(super) struct Known {
-    pub(super) root: LastKnown<Attr>,
-    pub(super) space: LastKnown<Space>,
-}
 
 /// Answers from what is known already.
 pub(super) type FromMemory<R> = Box<dyn FnOnce(R) + Send>;
@@ -45,6 +36,3 @@ impl<T: Copy> LastKnown<T> {
         known.0
     }
 }
-
-/// The answer of `statfs`: size of a block, blocks and files in use.
-pub(super) type Space = (u64, u64, u64);

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use fuser::{BackingId, Errno, FileHandle, FopenFlags, ReplyOpen};
+use fuser::{BackingId, FileHandle, FopenFlags, ReplyOpen};
 use parking_lot::Mutex;
 
 use crate::{
@@ -50,12 +50,12 @@ impl Handles {
     /// Returns the best way to open a file; `None` if it is open already.
     ///
     /// # Errors
-    /// As [`Vfs::opening_with`].
+    /// As [`Vfs::opening`].
     pub(super) fn choose(&self, vfs: &Vfs, ino: u64, wait: Wait) -> Result<Option<Opening>, Error> {
         if self.0.lock().open.contains_key(&ino) {
             return Ok(None);
         }
-        match vfs.opening_with(ino, wait) {
+        match vfs.opening(ino, wait) {
             // No descriptor is free for the kernel. It reads through its cache, which needs one only now and then.
             Err(error) if matches!(error.errno(), libc::EMFILE | libc::ENFILE) => Ok(Some(Opening::Parts)),
             opening => opening.map(Some),
@@ -63,33 +63,19 @@ impl Handles {
     }
 
     /// Answers an `open`.
-    pub(super) fn open(&self, vfs: &Vfs, ino: u64, opening: Result<Option<Opening>, Error>, reply: ReplyOpen) {
-        let opening = match opening {
-            Ok(opening) => opening,
-            Err(error) => return reply.error(super::errno(&error)),
-        };
-        let mut state = self.0.lock();
-        if !state.open.contains_key(&ino) {
+    pub(super) fn open(&self, vfs: &Vfs, ino: u64, opening: Option<Opening>, reply: ReplyOpen) {
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
+        let open = state.open.entry(ino).or_insert_with(|| {
             // The last handle of an open file may have been closed meanwhile.
-            let opening = opening.unwrap_or(Opening::Parts);
-            if let Entry::Vacant(entry) = state.open.entry(ino) {
-                let how = choose(opening, vfs, &reply);
-                let held = how.held();
-                entry.insert(Open { count: 0, how });
-                state.held += held;
-            }
+            let mut how = choose(opening.unwrap_or(Opening::Parts), vfs, &reply);
             // So much memory is held by open files that it could not be given up. The kernel's cache could.
-            if state.held > vfs.cache().usage().0 / 2
-                && let Some(open) = state.open.get_mut(&ino)
-                && open.count == 0
-                && matches!(open.how, How::Passed(_, Some(_)))
-            {
-                let held = open.how.held();
-                open.how = How::Cached;
-                state.held -= held;
+            if how.held() > 0 && state.held + how.held() > vfs.cache().usage().0 / 2 {
+                how = How::Cached;
             }
-        }
-        let Some(open) = state.open.get_mut(&ino) else { return reply.error(Errno::EIO) };
+            state.held += how.held();
+            Open { count: 0, how }
+        });
         open.count += 1;
         match &open.how {
             How::Cached => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),

@@ -55,6 +55,13 @@ impl<R: Fails> Slot<R> {
         self.0.lock().take()
     }
 
+    /// Answers with an error, unless the reply was given.
+    pub(super) fn fail(&self, errno: Errno) {
+        if let Some(reply) = self.take() {
+            reply.fail(errno);
+        }
+    }
+
     /// Does something with the reply, unless it was given.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut R) -> T) -> Option<T> {
         self.0.lock().as_mut().map(work)
@@ -104,11 +111,7 @@ impl Pending {
         let number = self.next.fetch_add(1, Relaxed);
         let is_given_up = Arc::<AtomicBool>::default();
         let slot = slot.clone();
-        let fail = Box::new(move |errno| {
-            if let Some(reply) = slot.take() {
-                reply.fail(errno);
-            }
-        });
+        let fail = Box::new(move |errno| slot.fail(errno));
         let since = Instant::now();
         let entry = Entry { ino, since, looked: since, reader, is_given_up: is_given_up.clone(), fail, from_memory };
         self.all.lock().insert(number, entry);

@@ -7,8 +7,10 @@ use std::{
 
 use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyStatfs};
 
-use super::known::Space;
-use crate::vfs::{Attr, Error, FileKind, Ttl};
+use crate::{
+    store::Usage,
+    vfs::{Attr, Error, FileKind, Ttl},
+};
 
 /// How long the kernel may trust what it knows of a container's inside. An inode number stands for one state of the
 /// container, so nothing there goes stale.
@@ -17,8 +19,8 @@ const CONTAINER_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// within a second even if nothing can be watched.
 const SOURCE_TTL: Duration = Duration::from_millis(500);
 
-pub(super) fn answer_statfs((block, blocks, files): Space, reply: ReplyStatfs) {
-    reply.statfs(blocks.max(1), 0, 0, files.max(1), 0, block as u32, 255, block as u32);
+pub(super) fn answer_statfs(reply: ReplyStatfs, Usage { block, used_blocks, used_files }: Usage) {
+    reply.statfs(used_blocks.max(1), 0, 0, used_files.max(1), 0, block as u32, 255, block as u32);
 }
 
 pub(super) fn errno(error: &Error) -> Errno {

@@ -4,7 +4,6 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
 use fuser::{Errno, ReplyXattr};
 
-use super::errno;
 use crate::{
     source::Wait,
     tree::ItemInfo,
@@ -35,13 +34,13 @@ pub(super) fn is_ours(name: &OsStr) -> bool {
 
 /// Returns the value of an attribute; `None` if the item does not have it.
 pub(super) fn get(vfs: &Vfs, ino: u64, name: &OsStr, wait: Wait) -> Result<Option<Vec<u8>>, Error> {
-    let info = vfs.item_info_with(ino, wait)?.unwrap_or_default();
+    let info = vfs.item_info(ino, wait)?.unwrap_or_default();
     let value = name.to_str().and_then(|name| value(&info, name.strip_prefix(PREFIX)?));
     Ok(value.map(String::into_bytes))
 }
 
 pub(super) fn list(vfs: &Vfs, ino: u64, wait: Wait) -> Result<Option<Vec<u8>>, Error> {
-    vfs.item_info_with(ino, wait).map(|info| Some(names(&info.unwrap_or_default())))
+    vfs.item_info(ino, wait).map(|info| Some(names(&info.unwrap_or_default())))
 }
 
 /// Returns the names of an item's attributes, each ended by a zero byte.
@@ -51,14 +50,13 @@ fn names(info: &ItemInfo) -> Vec<u8> {
 }
 
 /// Answers with the value, or with its length if the size is 0. Does nothing if the reply was given.
-pub(super) fn answer(value: Result<Option<Vec<u8>>, Error>, size: u32, reply: Option<ReplyXattr>) {
+pub(super) fn answer(value: Option<Vec<u8>>, size: u32, reply: Option<ReplyXattr>) {
     let Some(reply) = reply else { return };
-    let value = value.map_err(|error| errno(&error)).and_then(|value| value.ok_or(Errno::NO_XATTR));
-    match value.map(|value| (u32::try_from(value.len()), value)) {
-        Ok((Ok(length), _)) if size == 0 => reply.size(length),
-        Ok((Ok(length), value)) if length <= size => reply.data(&value),
-        Ok(_) => reply.error(Errno::ERANGE),
-        Err(errno) => reply.error(errno),
+    let Some(value) = value else { return reply.error(Errno::NO_XATTR) };
+    match u32::try_from(value.len()) {
+        Ok(length) if size == 0 => reply.size(length),
+        Ok(length) if length <= size => reply.data(&value),
+        _ => reply.error(Errno::ERANGE),
     }
 }
 

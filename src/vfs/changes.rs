@@ -12,10 +12,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{
-    Node, ROOT, Vfs,
-    namespace::{container_id::ContainerId, source_tree::SourceEntry},
-};
+use super::{Node, ROOT, Vfs, namespace::container_id::ContainerId};
 use crate::{
     cache::{Cache, Key},
     limits,
@@ -43,8 +40,9 @@ impl Invalidations {
         self.store.wake();
     }
 
-    /// Adds a container that has changed, unless it was added before: a state never comes back.
-    fn push_gone(&self, id: &Arc<ContainerId>) {
+    /// Adds a container that has left the state that the kernel knows, unless it was added before: a state never comes
+    /// back. When the kernel has forgotten its attributes, the next path that leads into it is looked up again.
+    pub(super) fn push_gone(&self, id: &Arc<ContainerId>) {
         let is_known = self.cache.parsed_default::<AtomicBool>(Key::named("gone", &id.number.to_le_bytes()), 0);
         if !is_known.swap(true, Relaxed) {
             self.push(Stale::Container(id.clone()));
@@ -68,7 +66,7 @@ pub(super) enum Stale {
 impl Vfs {
     /// Waits for changes below SOURCE, for at most `timeout`. Asks no disk.
     pub(crate) fn wait_for_changes(&self, timeout: Duration) -> Changes {
-        self.source.store().wait_for_changes(timeout)
+        self.source.store.wait_for_changes(timeout)
     }
 
     /// Returns the nodes that turned out to be out of date, for the kernel to forget.
@@ -111,7 +109,7 @@ impl Vfs {
         }
         touched.iter().chain(&lost).for_each(|path| self.source.folders.touch(path));
         if overflowed {
-            self.source.folders.touch_all();
+            self.source.folders.touch(Path::new(""));
         }
         // Another folder may be at the path, and the kernel takes two folders with one modification time for the same.
         changed.extend(lost.iter().map(|folder| self.ino(&Node::SourceFolder(folder.as_path().into()))));
@@ -141,7 +139,7 @@ impl Vfs {
 
     /// Forgets what is remembered of SOURCE's names if they are not watched.
     pub(crate) fn refresh(&self) {
-        self.source.store().refresh();
+        self.source.store.refresh();
     }
 
     /// Gives back what is held only for files that are no longer there, and files on other filesystems than SOURCE's own
@@ -150,31 +148,19 @@ impl Vfs {
         let idle = Duration::from_secs(limits::IDLE_SECONDS);
         self.containers.sweep(idle);
         self.files.sweep(idle);
-        self.source.sweep();
-    }
-
-    /// Makes the kernel forget a node.
-    pub(super) fn invalidate_node(&self, ino: u64) {
-        self.invalidations.push(Stale::Node(ino));
-    }
-
-    /// Notes that a container has left the state that the kernel knows. When the kernel has forgotten its attributes,
-    /// the next path that leads into it is looked up again.
-    pub(super) fn note_gone(&self, id: &Arc<ContainerId>) {
-        self.invalidations.push_gone(id);
+        self.source.detection.forget_last();
     }
 
     /// Returns whether a container is still in the state in which it was found.
     fn is_current(&self, id: &Arc<ContainerId>) -> bool {
         let found = self.source.find(id.path.folder(), id.path.name(), Wait::Always);
-        matches!(found, Ok(Some(SourceEntry::Container(now))) if now == *id)
+        matches!(found, Ok(Some((Node::InContainer(now, _), _))) if now == *id)
     }
 
     /// Returns the inode number of the ordinary file at a path, if the kernel holds it. Does not look into the file,
     /// which may be large or on a disk that does not answer.
     fn held_file(&self, path: &Path) -> Option<u64> {
-        let stat =
-            self.source.store().stat(path, Wait::Always).ok().flatten().filter(|stat| stat.kind == Kind::File)?;
+        let stat = self.source.store.stat(path, Wait::Always).ok().flatten().filter(|stat| stat.kind == Kind::File)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let path = crate::store::FilePath::new(folder.into(), path.file_name()?);
         let ino = self.inodes.number(&Node::SourceFile(Arc::new(path), stat.version.file()));

@@ -272,7 +272,9 @@ fn a_read_waits_for_no_file_in_memory_whose_bytes_are_stored_uncompressed() {
     assert_eq!(file.size, 128 + values.len() as u64);
     // Laying it out was begun, and does not go on.
     let slot = vfs.cache().start_file(file.ino, file.size).unwrap();
-    let Opening::Growing(growing) = vfs.opening(file.ino).unwrap() else { panic!("it is worth being finished") };
+    let Opening::Growing(growing) = vfs.opening(file.ino, Wait::Always).unwrap() else {
+        panic!("it is worth being finished")
+    };
     let read = |offset| {
         let bytes = vfs.read_growing(file.ino, &growing, offset, 1 << 20, Wait::Always).unwrap();
         bytes.as_syscall_buf().to_vec()

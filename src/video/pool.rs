@@ -69,44 +69,35 @@ impl Wanted {
     }
 
     fn ready(&self, frame: u64) -> Option<Result<Arc<Buffer>, Arc<BlockError>>> {
-        match self.cache.get(self.key(frame))? {
-            Ok(parts) => Some(Ok(parts.into_iter().next()?)),
-            Err(error) => Some(Err(error)),
-        }
+        self.cache.get(self.key(frame))?.map(|parts| parts.into_iter().next()).transpose()
     }
 
     /// Fills `out` with the frame's pixels from byte `at` on, if the disk tier has the frame. Otherwise `out` holds
     /// anything. What is read this way is not put into memory: the kernel keeps files.
     pub(crate) fn read_spilled(&self, at: u64, out: &mut [u8]) -> bool {
-        let Some((name, from)) = self.name_on_disk(self.frame) else { return false };
-        let name = KeptName { kind: FRAME_KIND, name: &name, from };
-        self.cache.read_spilled_block(&*self.source, &name, self.track.frame_size(), at, out)
+        let size = self.track.frame_size();
+        let read = |name: &KeptName<'_>| self.cache.read_spilled_block(&*self.source, name, size, at, out);
+        self.on_disk(self.frame, read).unwrap_or(false)
     }
 
-    /// Keeps a frame in the disk tier, if there is one.
-    fn spill(&self, frame: u64, pixels: Arc<Buffer>, took: Duration) {
-        if let Some((name, from)) = self.name_on_disk(frame) {
-            let name = KeptName { kind: FRAME_KIND, name: &name, from };
-            self.cache.spill_block(&*self.source, &name, pixels, took);
-        }
-    }
-
-    /// Returns what names a frame of the video in every process, and the bytes of the file that it is decoded from: those
+    /// Gives `use_name` what names a frame of the video in every process, if there is a disk tier. It is made of the bytes
     /// from the first sample of its group of pictures to the last.
-    fn name_on_disk(&self, frame: u64) -> Option<(Vec<u8>, Range<u64>)> {
+    fn on_disk<T>(&self, frame: u64, use_name: impl FnOnce(&KeptName<'_>) -> T) -> Option<T> {
         self.cache.disk_tier()?;
         let (track, own) = (&self.track, self.track.sample_of(frame)?);
         let group = track.group(frame)?;
-        let mut from = track.sample(own)?.stored();
+        let stored = track.sample(own)?.stored();
+        let mut from = stored.clone();
         for sample in [group.start, group.end.checked_sub(1)?] {
             let stored = track.sample(sample)?.stored();
             from = from.start.min(stored.start)..from.end.max(stored.end);
         }
-        let (stored, (width, height)) = (track.sample(own)?.stored(), track.size());
+        let (width, height) = track.size();
         let numbers = [frame, own.into(), group.start.into(), group.end.into(), stored.start, stored.end];
         let mut name = Sha256::digest(track.configuration()).to_vec();
         name.extend(numbers.into_iter().chain([width, height].map(u64::from)).flat_map(u64::to_le_bytes));
-        (from.end <= self.source.len()).then_some((name, from))
+        let is_there = from.end <= self.source.len();
+        is_there.then(|| use_name(&KeptName { kind: FRAME_KIND, name: &name, from }))
     }
 
     fn group(&self) -> Result<Group, Arc<BlockError>> {
@@ -225,7 +216,7 @@ pub(crate) fn decode(wanted: &Wanted) -> Result<Arc<Buffer>, Arc<BlockError>> {
             return ready;
         }
         let job = pool().job(group, wanted)?;
-        if let Some(done) = job.wait(wanted.frame) {
+        if let Some(done) = job.and_then(|job| job.wait(wanted.frame)) {
             return done;
         }
     }
@@ -244,23 +235,17 @@ pub(crate) fn decode_ahead(wanted: &Wanted) {
 }
 
 impl Pool {
-    /// Returns the job that decodes a group. Starts one if there is none.
-    fn job(&'static self, group: Group, wanted: &Wanted) -> Result<Arc<Job>, Arc<BlockError>> {
+    /// Returns the job that decodes a group. Starts one if there is none; `None` if the cache has the frame by now.
+    fn job(&'static self, group: Group, wanted: &Wanted) -> Result<Option<Arc<Job>>, Arc<BlockError>> {
         let mut state = self.state.lock();
         if let Some(job) = state.groups.get(&group) {
-            return Ok(job.clone());
+            return Ok(Some(job.clone()));
+        }
+        // A job may have ended since the cache was asked.
+        if wanted.ready(wanted.frame).is_some() {
+            return Ok(None);
         }
         let job = Job::new(wanted.clone());
-        // A job that has ended since the cache was asked.
-        if let Some(ready) = wanted.ready(wanted.frame) {
-            let mut progress = job.progress.lock();
-            match ready {
-                Ok(pixels) => progress.frame = Some(pixels),
-                Err(error) => progress.end = Some(Err(error)),
-            }
-            drop(progress);
-            return Ok(job);
-        }
         if state.idle <= state.queue.len() && state.threads < most_threads() {
             let started = thread::Builder::new().name("video".into()).spawn(|| self.run());
             match started {
@@ -272,7 +257,7 @@ impl Pool {
         state.groups.insert(group, job.clone());
         state.queue.push_back(job.clone());
         self.work.notify_one();
-        Ok(job)
+        Ok(Some(job))
     }
 
     /// Decodes until there is nothing to do.
@@ -280,11 +265,14 @@ impl Pool {
         let mut decoder = Decoder::default();
         while let Some(job) = self.next(&decoder) {
             // After a panic, the job fails and its process is dropped.
-            let done = catch_unwind(AssertUnwindSafe(|| decoder.run(&job, self)));
+            let done = catch_unwind(AssertUnwindSafe(|| decoder.decode(&job, self)));
             let end = done.unwrap_or_else(|_| {
                 decoder = Decoder::default();
                 Err(refused("an error in the program itself; see the log"))
             });
+            if end.is_err() {
+                (decoder.video, decoder.place) = (None, None);
+            }
             self.state.lock().groups.retain(|_, other| !Arc::ptr_eq(other, &job));
             job.progress.lock().end = Some(end);
             job.changed.notify_all();
@@ -354,14 +342,6 @@ impl Decoder {
     }
 
     /// Decodes the wanted frame and those that come with it.
-    fn run(&mut self, job: &Arc<Job>, pool: &Pool) -> Result<(), Arc<BlockError>> {
-        let done = self.decode(job, pool);
-        if done.is_err() {
-            (self.video, self.place) = (None, None);
-        }
-        done
-    }
-
     fn decode(&mut self, job: &Arc<Job>, pool: &Pool) -> Result<(), Arc<BlockError>> {
         let wanted = &job.wanted;
         let last = wanted.frame.saturating_add(wanted.ahead()).min(wanted.track.frames() - 1);
@@ -410,7 +390,7 @@ impl Decoder {
         &mut self,
         job: &Arc<Job>,
         pool: &Pool,
-        samples: std::ops::Range<u32>,
+        samples: Range<u32>,
         last: u64,
     ) -> Result<bool, Arc<BlockError>> {
         let wanted = &job.wanted;
@@ -438,25 +418,19 @@ impl Decoder {
             let bytes = stored(wanted, place.next)?;
             let start = Instant::now();
             let before = place.took;
-            let decoded = process.decode(place.next, bytes, &mut |sample, pixels| {
+            process.decode(place.next, bytes, &mut |sample, pixels| {
                 place.took = before + start.elapsed();
                 place.last = keep(job, sample, pixels, place.took).or(place.last);
-            });
-            if let Err(failure) = decoded {
-                return Err(self.failed(&failure));
-            }
+            })?;
             place.next += 1;
         }
         // AV1 returns each frame with its sample.
         if wanted.track.codec() != VideoCodec::Av1 {
             self.video = None;
             let start = Instant::now();
-            let finished = process.finish(&mut |sample, pixels| {
+            process.finish(&mut |sample, pixels| {
                 keep(job, sample, pixels, place.took + start.elapsed());
-            });
-            if let Err(failure) = finished {
-                return Err(self.failed(&failure));
-            }
+            })?;
         }
         Ok(true)
     }
@@ -466,8 +440,7 @@ impl Decoder {
         let track = &wanted.track;
         if !self.process.as_mut().is_some_and(|process| process.is_for(track)) {
             (self.process, self.video) = (None, None);
-            let started = Process::start(track.codec(), track.frame_size());
-            self.process = Some(started.map_err(|failure| refused(failure.reason()))?);
+            self.process = Some(Process::start(track.codec(), track.frame_size())?);
         }
         let video = Some((wanted.container, wanted.video));
         // A key frame of AV1 does not depend on what was decoded before it, so the video need not be opened again.
@@ -475,19 +448,10 @@ impl Decoder {
             && let Some(process) = &mut self.process
         {
             self.video = None;
-            if let Err(failure) = process.open(track) {
-                return Err(self.failed(&failure));
-            }
+            process.open(track)?;
             self.video = video;
         }
         Ok(())
-    }
-
-    fn failed(&mut self, failure: &Failure) -> Arc<BlockError> {
-        if let Failure::Lost(_) = failure {
-            self.process = None;
-        }
-        refused(failure.reason())
     }
 }
 
@@ -532,7 +496,7 @@ fn keep(job: &Job, sample: u32, pixels: &Pixels<'_>, took: Duration) -> Option<u
         }
         job.changed.notify_all();
         drop(progress);
-        wanted.spill(frame, copied, took);
+        wanted.on_disk(frame, |name| wanted.cache.spill_block(&*wanted.source, name, copied, took));
     }
     Some(frame)
 }

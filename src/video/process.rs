@@ -7,7 +7,8 @@ use std::{
         fd::OwnedFd,
         unix::{fs::FileExt, net::UnixStream, process::CommandExt},
     },
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,7 +18,10 @@ use super::{
     argument, program,
     protocol::{ENDED, Kind, Message, REASON},
 };
-use crate::format::mp4::{Track, VideoCodec};
+use crate::{
+    cache::BlockError,
+    format::mp4::{Track, VideoCodec},
+};
 
 /// How long a decoder may take for one sample. Even samples of the largest pictures take less than a second.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,12 +35,10 @@ pub(super) enum Failure {
     Lost(String),
 }
 
-impl Failure {
-    /// Returns the reason.
-    pub(super) fn reason(&self) -> &str {
-        match self {
-            Self::Refused(reason) | Self::Lost(reason) => reason,
-        }
+impl From<Failure> for Arc<BlockError> {
+    fn from(failure: Failure) -> Self {
+        let (Failure::Refused(reason) | Failure::Lost(reason)) = failure;
+        Self::new(BlockError::Refused(reason))
     }
 }
 
@@ -147,22 +149,27 @@ impl Process {
         if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
             return self.lost(&format!("the decoder took more than {} s", PATIENCE.as_secs()));
         }
-        let _ = self.child.kill();
-        match self.child.wait() {
+        match self.end() {
             Ok(status) => self.lost(&format!("the decoder's process ended ({status})")),
             Err(error) => self.lost(&error.to_string()),
         }
     }
 
-    fn lost(&self, reason: &str) -> Failure {
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        let _ = self.child.kill();
+        self.child.wait()
+    }
+
+    /// Ends the process, which is unusable.
+    fn lost(&mut self, reason: &str) -> Failure {
+        let _ = self.end();
         Failure::Lost(format!("{}: {reason}", self.codec))
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.end();
     }
 }
 

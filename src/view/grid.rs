@@ -450,7 +450,7 @@ impl Grid {
             // Its errors are reported when it is read.
             let Ok(Some((reader, block))) = self.locate(reader, at) else { continue };
             if block.codec != Codec::None {
-                reader.cache.decode_ahead(self.key(&reader, at), &block, &reader.source, true);
+                reader.cache.decode_ahead(reader.keyed(self.key(&reader, at), &block), true);
             }
         }
     }
@@ -578,13 +578,13 @@ impl Visit<'_> {
             && let [wanted] = self.wanted.as_slice()
             && wanted.run().is_some_and(|run| run as u64 == block.size)
         {
-            let decode = |out: &mut [u8]| reader.cache.read_whole(key, block, &reader.source, out);
+            let decode = |out: &mut [u8]| reader.cache.read_whole(reader.keyed(key, block), out);
             return out
                 .change(|start, out| decode(&mut out[wanted.to - start..][..block.size as usize]))
                 .map_err(fault);
         }
         let bytes = match is_kept {
-            true => reader.cache.read_once(key, block, &reader.source),
+            true => reader.cache.read_once(reader.keyed(key, block)),
             false => reader.piece(key, block, &(0..block.size)).map(|piece| piece.bytes),
         };
         let bytes = bytes.map_err(fault)?;

@@ -117,7 +117,7 @@ impl View {
             && here.number != next.number
             && reader.cache.is_mostly_read(reader.key(here), here.block.size)
         {
-            reader.cache.decode_ahead(reader.key(next), &next.block, &reader.source, false);
+            reader.cache.decode_ahead(reader.keyed(reader.key(next), &next.block), false);
         }
     }
 
@@ -133,7 +133,7 @@ impl View {
     /// Starts to decode the first block of a file that will be read soon.
     pub(crate) fn decode_front(&self, reader: &ReadContext) {
         if let Some(block) = self.block_in_front() {
-            reader.cache.decode_ahead(reader.key(block), &block.block, &reader.source, true);
+            reader.cache.decode_ahead(reader.keyed(reader.key(block), &block.block), true);
         }
     }
 }

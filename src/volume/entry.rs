@@ -301,7 +301,7 @@ impl Entry {
     /// # Errors
     /// Those of opening the container.
     pub fn item_info(&self) -> Result<Option<ItemInfo>, Error> {
-        Ok(self.vfs().item_info(self.handle.ino)?)
+        Ok(self.vfs().item_info(self.handle.ino, Wait::Always)?)
     }
 
     /// Returns the attributes that the format hangs on this group (a folder) or array (a `.npy` file), as the JSON object
@@ -520,7 +520,7 @@ impl Entry {
     /// # Errors
     /// Those of opening the container.
     pub fn array_type(&self) -> Result<Option<(ElementType, Vec<u64>)>, Error> {
-        let info = self.vfs().item_info(self.handle.ino)?;
+        let info = self.vfs().item_info(self.handle.ino, Wait::Always)?;
         Ok(info.and_then(|info| Some((info.dtype?, info.shape?))))
     }
 
@@ -576,7 +576,7 @@ impl Entry {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if it is not a link.
     pub fn link_target(&self) -> Result<PathBuf, Error> {
-        Ok(self.vfs().read_link(self.handle.ino)?.into())
+        Ok(self.vfs().read_link(self.handle.ino, Wait::Always)?.into())
     }
 }
 
@@ -613,7 +613,7 @@ impl Listed {
 
     /// Returns the description of the stored item that it shows.
     pub(crate) fn item_info(&self) -> Option<ItemInfo> {
-        self.handle.vfs.item_info(self.handle.ino).ok().flatten()
+        self.handle.vfs.item_info(self.handle.ino, Wait::Always).ok().flatten()
     }
 
     /// Returns whether it is the folder of a container.

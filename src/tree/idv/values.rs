@@ -210,7 +210,7 @@ impl Values {
             }
             if block.codec != Codec::None {
                 // Pieces would have to be joined for each read.
-                return Ok(vec![Arc::new(cache.inflate(block, &**source)?)]);
+                return Ok(vec![Arc::new(cache.decoded(block, source)?)]);
             }
             let mut bytes = cache.buffer(block.size, 0)?;
             source.fill(block.offset, &mut bytes).map_err(BlockError::from)?;

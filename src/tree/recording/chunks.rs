@@ -97,7 +97,7 @@ impl Core {
         // Its errors are reported when it is read.
         let Ok(block) = self.layout.block(&*reader.source, number) else { return };
         if block.codec != Codec::None {
-            reader.cache.decode_ahead(key(reader, number), &block, &reader.source, true);
+            reader.cache.decode_ahead(reader.keyed(key(reader, number), &block), true);
         }
     }
 

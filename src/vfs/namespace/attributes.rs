@@ -1,14 +1,12 @@
 //! What `stat` says of a node, and for how long the kernel may trust it.
 
-use std::sync::Arc;
-
-use super::{container_id::ContainerId, source_tree::SourceEntry};
 use crate::{
     source::Wait,
     store::Stat,
     tree::{self, NodeId, NodeKind},
     vfs::{
         Error, Node, Options, Vfs,
+        changes::Stale,
         open::opened::Opened,
         report::{control, slow::Operation},
     },
@@ -78,7 +76,7 @@ impl Vfs {
         self.attr_of(&self.node_with(ino, wait)?, wait)
     }
 
-    pub(in crate::vfs) fn attr_of(&self, node: &Node, wait: Wait) -> Result<Attr, Error> {
+    pub(crate) fn attr_of(&self, node: &Node, wait: Wait) -> Result<Attr, Error> {
         match node {
             Node::SourceFolder(_) | Node::SourceLink(_) | Node::SourceFile(..) | Node::InContainer(_, tree::ROOT)
                 if wait == Wait::Never =>
@@ -88,26 +86,27 @@ impl Vfs {
             Node::InContainer(id, tree::ROOT) => {
                 // The attributes of a container's folder are known without opening it, so listing a folder opens none.
                 match self.source.find(id.path.folder(), id.path.name(), Wait::Always)? {
-                    Some(SourceEntry::Container(now)) if now == *id => Ok(self.attr_at(node, &id.stat)),
+                    Some((now, stat)) if now == *node => Ok(self.attr_at(node, &stat)),
                     _ => Err(Error::stale(id.shown())),
                 }
             }
-            Node::InContainer(id, child) => self.attr_inside(id, &*self.opened(id, wait)?, *child, wait),
-            Node::SourceFolder(path) | Node::SourceLink(path) => match (node, self.source.find_path(path)?) {
-                (Node::SourceFolder(_), Some(SourceEntry::Folder(_, stat)))
-                | (Node::SourceLink(_), Some(SourceEntry::Link(_, stat))) => Ok(self.attr_at(node, &stat)),
+            Node::InContainer(id, child) => self.attr_inside(&*self.opened(id, wait)?, *child, wait),
+            Node::SourceFolder(path) | Node::SourceLink(path) => match self.source.find_path(path)? {
+                Some((now, stat)) if now == *node => Ok(self.attr_at(node, &stat)),
                 // It was looked up before it was entered, and then proved to be a container.
-                (Node::SourceFolder(_), Some(SourceEntry::Container(id)))
-                    if id.marker.is_some() && self.source.store().detects_by_name() =>
+                Some((Node::InContainer(id, _), stat))
+                    if matches!(node, Node::SourceFolder(_))
+                        && id.marker.is_some()
+                        && self.source.store.detects_by_name() =>
                 {
-                    Ok(self.attr_at(node, &id.stat))
+                    Ok(self.attr_at(node, &stat))
                 }
                 // The path is something else now, or does not exist.
                 _ => Err(Error::stale(path.to_path_buf())),
             },
             Node::SourceFile(path, file) => {
                 let stat = match self.source.find(path.folder(), path.name(), Wait::Always)? {
-                    Some(SourceEntry::File(_, stat)) if stat.version.file() == *file => stat,
+                    Some((now, stat)) if now == *node => stat,
                     // Another file is at the path now; this one may still be open.
                     _ => self.files.stat(path, *file)?,
                 };
@@ -118,45 +117,35 @@ impl Vfs {
     }
 
     /// Returns the attributes of a node of SOURCE with known `stat`, or of a control file.
-    pub(in crate::vfs) fn attr_at(&self, node: &Node, stat: &Stat) -> Attr {
-        match node {
+    pub(crate) fn attr_at(&self, node: &Node, stat: &Stat) -> Attr {
+        let (kind, size, nlink, ttl) = match node {
             // Counting the sub-folders, including containers, would need a walk.
-            Node::SourceLink(_) => self.attr_from(node, FileKind::Link, stat.size, stat, 1, Ttl::Source),
-            Node::SourceFolder(_) | Node::InContainer(..) => {
-                self.attr_from(node, FileKind::Folder, 0, stat, 1, Ttl::Source)
-            }
-            Node::SourceFile(..) => {
-                let attr = self.attr_from(node, FileKind::File, stat.size, stat, 1, Ttl::Source);
-                if self.inodes.see(attr.ino, stat.version) {
-                    self.invalidate_node(attr.ino);
-                }
-                attr
+            Node::SourceFolder(_) | Node::InContainer(..) => (FileKind::Folder, 0, 1, Ttl::Source),
+            Node::SourceLink(_) => (FileKind::Link, stat.size, 1, Ttl::Source),
+            Node::SourceFile(..) => (FileKind::File, stat.size, 1, Ttl::Source),
+            Node::ControlFolder => (FileKind::Folder, 0, 2, Ttl::Source),
+            Node::ControlFile(snapshot) => (FileKind::File, snapshot.size(), 1, Ttl::None),
+        };
+        let mut attr = self.attr_from(node, kind, size, stat, nlink, ttl);
+        match node {
+            Node::SourceFile(..) if self.inodes.see(attr.ino, stat.version) => {
+                self.invalidations.push(Stale::Node(attr.ino))
             }
             Node::ControlFolder | Node::ControlFile(_) => {
-                let mut attr = match node {
-                    Node::ControlFile(snapshot) => {
-                        self.attr_from(node, FileKind::File, snapshot.size(), stat, 1, Ttl::None)
-                    }
-                    _ => self.attr_from(node, FileKind::Folder, 0, stat, 2, Ttl::Source),
-                };
                 attr.mtime = control::now();
                 // They name paths everywhere in SOURCE, so only the user who mounted may read them.
                 attr.mode &= 0o500;
                 attr.uid = rustix::process::geteuid().as_raw();
-                attr
             }
+            _ => {}
         }
+        attr
     }
 
-    pub(in crate::vfs) fn attr_inside(
-        &self,
-        id: &Arc<ContainerId>,
-        opened: &Opened,
-        child: NodeId,
-        wait: Wait,
-    ) -> Result<Attr, Error> {
+    pub(crate) fn attr_inside(&self, opened: &Opened, child: NodeId, wait: Wait) -> Result<Attr, Error> {
+        let id = &opened.id;
         let node = Node::InContainer(id.clone(), child);
-        let fault = |fault| self.fault(id, opened, child, fault);
+        let fault = |fault| self.fault(opened, child, fault);
         let (kind, size, nlink) = match opened.kind(child, wait).map_err(fault)? {
             Some(NodeKind::Folder { subfolders }) => {
                 (FileKind::Folder, 0, subfolders.map_or(1, |n| n.saturating_add(2)))
@@ -164,7 +153,7 @@ impl Vfs {
             Some(NodeKind::File) => {
                 let size = opened.view(child, wait).map_err(fault)?.size();
                 // The document of attributes is made here, and says which of them are damaged.
-                self.note_warnings(id, opened);
+                self.note_warnings(opened);
                 (FileKind::File, size, 1)
             }
             Some(NodeKind::Link) => {

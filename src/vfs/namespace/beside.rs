@@ -19,8 +19,8 @@ use crate::{
 
 /// Why a file is not opened.
 const LINK: &str = "a symbolic link is on the way to it";
-pub(in crate::vfs) const NOWHERE: &str = "it is not there";
-pub(in crate::vfs) const NO_FILE: &str = "not an ordinary file";
+pub(crate) const NOWHERE: &str = "it is not there";
+pub(crate) const NO_FILE: &str = "not an ordinary file";
 
 /// For how long a folder that may be entered is not looked at again.
 const WAY_AGE: Duration = Duration::from_millis(250);
@@ -29,15 +29,15 @@ const WAY_AGE: Duration = Duration::from_millis(250);
 const WAYS: usize = 1024;
 
 /// Finds files in the folder of one container.
-pub(in crate::vfs) struct Beside<'a> {
-    pub(in crate::vfs) store: &'a Unveiled,
-    pub(in crate::vfs) path: &'a FilePath,
-    pub(in crate::vfs) stat: &'a Stat,
+pub(crate) struct Beside<'a> {
+    pub(crate) store: &'a Unveiled,
+    pub(crate) path: &'a FilePath,
+    pub(crate) stat: &'a Stat,
 }
 
 impl Beside<'_> {
     /// Returns the current path and attributes of a file.
-    pub(in crate::vfs) fn find(&self, path: &str, reach: Reach) -> Result<(FilePath, Stat), NotThere> {
+    pub(crate) fn find(&self, path: &str, reach: Reach) -> Result<(FilePath, Stat), NotThere> {
         let folder = self.path.folder();
         let path = match reach {
             Reach::Stored => self.stored(path)?,
@@ -92,16 +92,6 @@ impl tree::Beside for Beside<'_> {
     }
 }
 
-/// Checks that all readers of a container may enter the folders on the way to a path below its folder.
-pub(in crate::vfs) fn check_way(store: &Unveiled, own: &Stat, base: &Path, path: &Path) -> Result<(), NotThere> {
-    folders_of(path).try_for_each(|folder| check_folder(store, own, &base.join(folder)))
-}
-
-/// Returns the folders on the way to a path, the nearest first.
-fn folders_of(path: &Path) -> impl Iterator<Item = &Path> {
-    path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty())
-}
-
 /// Checks that all readers of a container may enter a folder.
 fn check_folder(store: &Unveiled, own: &Stat, folder: &Path) -> Result<(), NotThere> {
     let stat = store.stat(folder, Wait::Always).map_err(SourceError::from)?;
@@ -116,15 +106,16 @@ fn check_folder(store: &Unveiled, own: &Stat, folder: &Path) -> Result<(), NotTh
 /// The folders below a container that all its readers may enter, each with the time when that was found. Thousands of
 /// files in one folder take one look at it a few times a second.
 #[derive(Debug, Default)]
-pub(in crate::vfs) struct Ways(Mutex<HashMap<Box<Path>, Instant>>);
+pub(crate) struct Ways(Mutex<HashMap<Box<Path>, Instant>>);
 
 impl Ways {
-    /// Checks the same as [`check_way`].
+    /// Checks that all readers of a container may enter the folders on the way to a path below `base`.
     ///
     /// # Errors
-    /// As [`check_way`].
-    pub(in crate::vfs) fn check(&self, store: &Unveiled, own: &Stat, base: &Path, path: &Path) -> Result<(), NotThere> {
-        for folder in folders_of(path) {
+    /// Why that is not so.
+    pub(crate) fn check(&self, store: &Unveiled, own: &Stat, base: &Path, path: &Path) -> Result<(), NotThere> {
+        // The nearest first.
+        for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
             if self.0.lock().get(folder).is_some_and(|found| found.elapsed() < WAY_AGE) {
                 continue;
             }
@@ -141,7 +132,7 @@ impl Ways {
 }
 
 /// Returns whether all users who may read the first file may read the second.
-pub(in crate::vfs) fn may_read_both(first: &Stat, second: &Stat) -> bool {
+pub(crate) fn may_read_both(first: &Stat, second: &Stat) -> bool {
     let missing = if (first.uid, first.gid) == (second.uid, second.gid) { first.mode } else { 0o444 };
     missing & 0o444 & !second.mode == 0
 }

@@ -15,28 +15,19 @@ use crate::{
 
 /// One state of one container file.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::vfs) struct ContainerId {
+pub(crate) struct ContainerId {
     /// A keyed hash of all other fields, computed once because every request looks its container up.
-    pub(in crate::vfs) number: u128,
+    pub(crate) number: u128,
     /// Path below SOURCE, as it is shown.
-    pub(in crate::vfs) path: FilePath,
-    pub(in crate::vfs) format: &'static Format,
-    pub(in crate::vfs) stat: Stat,
+    pub(crate) path: FilePath,
+    pub(crate) format: &'static Format,
+    pub(crate) stat: Stat,
     /// State of the other files that it shows, such as a manifest's chunks; 0 if there are none.
-    pub(in crate::vfs) others: u64,
-    /// If the container is a folder: the file in it that makes it one.
-    pub(in crate::vfs) marker: Option<Marked>,
-    /// If it is a file: the number of the state of what was read of other files. A part of [`Self::others`].
-    pub(in crate::vfs) generation: u64,
-}
-
-/// The file that makes a folder a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::vfs) struct Marked {
-    /// Its path below the folder.
-    pub(in crate::vfs) path: &'static str,
-    /// The number of the state of what else was read of the folder.
-    pub(in crate::vfs) generation: u64,
+    pub(crate) others: u64,
+    /// If the container is a folder: the path below it of the file that makes it one.
+    pub(crate) marker: Option<&'static str>,
+    /// The number of the state of what was read of other files. A part of [`Self::others`].
+    pub(crate) generation: u64,
 }
 
 impl Hash for ContainerId {
@@ -46,82 +37,54 @@ impl Hash for ContainerId {
 }
 
 impl ContainerId {
-    /// Returns the identity of a file in a state, with the state of the other files that it shows.
-    pub(in crate::vfs) fn new(
+    /// Returns the identity of a file, or of a folder with its marker, in a state; and in a state of the other files that it
+    /// names and of those that were found to be needed when it was read (`others`, `generation`).
+    pub(crate) fn new(
         key: &NumberKey,
         path: FilePath,
-        format: &'static Format,
+        (format, marker): (&'static Format, Option<&'static str>),
         stat: Stat,
-        others: u64,
+        (others, generation): (u64, u64),
     ) -> Self {
+        let others = Self::others_in(key, others, generation, marker.is_some());
         let [folder, name] = path.parts();
         let rights = [stat.mode, stat.uid, stat.gid].map(u32::to_le_bytes);
         let number =
             key.hash128(&[&stat.version.to_bytes(), &others.to_le_bytes(), rights.as_flattened(), folder, b"/", name]);
-        Self { number, path, format, stat, others, marker: None, generation: 0 }
+        Self { number, path, format, stat, others, marker, generation }
     }
 
-    /// Returns the identity of a file, in a state of the other files that it names and of those that were found to be
-    /// needed when it was read.
-    pub(in crate::vfs) fn of_file(
-        key: &NumberKey,
-        path: FilePath,
-        format: &'static Format,
-        stat: Stat,
-        (others, generation): (u64, u64),
-    ) -> Self {
-        Self { generation, ..Self::new(key, path, format, stat, Self::others_in(key, others, generation)) }
-    }
-
-    /// Returns the state of all other files.
-    pub(in crate::vfs) fn others_in(key: &NumberKey, others: u64, generation: u64) -> u64 {
+    /// Returns the state of all other files. Never 0 for a folder, which always shows other files.
+    pub(crate) fn others_in(key: &NumberKey, others: u64, generation: u64, is_folder: bool) -> u64 {
         match generation {
-            0 => others,
+            0 if !is_folder => others,
             _ => key.hash(&[&others.to_le_bytes(), &generation.to_le_bytes()]).max(1),
         }
     }
 
-    /// Returns the identity of a folder that is a container, in a state of its marker and of other files.
-    pub(in crate::vfs) fn of_folder(
-        key: &NumberKey,
-        path: FilePath,
-        (format, marker): (&'static Format, Marked),
-        stat: Stat,
-        others: u64,
-    ) -> Self {
-        // Never 0: such a container always shows other files.
-        let others = key.hash(&[&others.to_le_bytes(), &marker.generation.to_le_bytes()]).max(1);
-        Self { marker: Some(marker), ..Self::new(key, path, format, stat, others) }
-    }
-
     /// Returns the container's number in a cache that several volumes share. It is a part of [`Self::number`], which
     /// nobody can choose.
-    pub(in crate::vfs) fn number_in(&self, volume: u64) -> u64 {
+    pub(crate) fn number_in(&self, volume: u64) -> u64 {
         // Odd, so that each volume has another factor.
         const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
         (self.number >> 64) as u64 ^ volume.wrapping_mul(SPREAD)
     }
 
     /// Returns the path of the file that is opened, with the container's own folder as its folder.
-    pub(in crate::vfs) fn file(&self) -> FilePath {
+    pub(crate) fn file(&self) -> FilePath {
         match self.marker {
-            Some(marker) => FilePath::new(self.shown().into(), OsStr::new(marker.path)),
+            Some(marker) => FilePath::new(self.shown().into(), OsStr::new(marker)),
             None => self.path.clone(),
         }
     }
 
-    /// Returns the number of the state of what was read of other files.
-    pub(in crate::vfs) fn generation(&self) -> u64 {
-        self.marker.map_or(self.generation, |marker| marker.generation)
-    }
-
     /// Returns the folder in which it finds other files.
-    pub(in crate::vfs) fn folder(&self) -> Arc<Path> {
+    pub(crate) fn folder(&self) -> Arc<Path> {
         self.file().folder().clone()
     }
 
     /// Returns the container's path below SOURCE, for messages.
-    pub(in crate::vfs) fn shown(&self) -> PathBuf {
+    pub(crate) fn shown(&self) -> PathBuf {
         self.path.to_path_buf()
     }
 }
@@ -167,7 +130,7 @@ mod tests {
         all.extend([("a", Stat { uid: 1, ..stat(same) }, 0), ("a", Stat { gid: 1, ..stat(same) }, 0)]);
         let number = |&(name, stat, others): &(&str, Stat, u64)| {
             let path = FilePath::new(Arc::from(Path::new("folder")), OsStr::new(name));
-            ContainerId::new(&NumberKey::new([7; 16]), path, FORMATS[0], stat, others).number
+            ContainerId::new(&NumberKey::new([7; 16]), path, (FORMATS[0], None), stat, (others, 0)).number
         };
         let numbers: HashSet<u128> = all.iter().map(number).collect();
         assert_eq!(numbers.len(), all.len());

@@ -3,7 +3,6 @@
 
 use std::{
     collections::HashMap,
-    ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -14,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::{
     cache::nonzero,
-    source::{Leased, Mapped, SharedBytes, Source, SourceError, Wait},
+    source::{Source, SourceError, Wait},
     store::{Version, unveiled::Unveiled},
 };
 
@@ -34,7 +33,7 @@ const FOLDERS: usize = 64;
 const GENERATIONS: usize = 1 << 16;
 
 /// The containers that read other files, and the files that they read.
-pub(in crate::vfs) struct FolderStates {
+pub(crate) struct FolderStates {
     store: Arc<Unveiled>,
     state: Mutex<State>,
 }
@@ -76,7 +75,7 @@ impl State {
 }
 
 impl FolderStates {
-    pub(in crate::vfs) fn new(store: Arc<Unveiled>) -> Arc<Self> {
+    pub(crate) fn new(store: Arc<Unveiled>) -> Arc<Self> {
         let generations = LruCache::new(nonzero(GENERATIONS));
         let state = State { folders: HashMap::new(), noted: 0, generations, last: 0 };
         Arc::new(Self { store, state: Mutex::new(state) })
@@ -84,7 +83,7 @@ impl FolderStates {
 
     /// Returns the number of the folder's state. Checks the files first if that is due; returns `None` if the caller
     /// would have to wait for that.
-    pub(in crate::vfs) fn generation(&self, folder: &Path, wait: Wait) -> Option<u64> {
+    pub(crate) fn generation(&self, folder: &Path, wait: Wait) -> Option<u64> {
         if wait == Wait::Never {
             let mut state = self.state.lock();
             let is_due = |files: &Files| files.is_due || files.looked.elapsed() >= INTERVAL;
@@ -126,7 +125,7 @@ impl FolderStates {
     ///
     /// # Errors
     /// `Changed` if the container has a new state since, or the file had another version before.
-    pub(in crate::vfs) fn note(
+    pub(crate) fn note(
         &self,
         (folder, base): (&Path, &Path),
         generation: u64,
@@ -166,12 +165,12 @@ impl FolderStates {
     }
 
     /// Returns whether other files were read for a container.
-    pub(in crate::vfs) fn is_noted(&self, folder: &Path) -> bool {
+    pub(crate) fn is_noted(&self, folder: &Path) -> bool {
         self.state.lock().folders.contains_key(folder)
     }
 
-    /// Records that something changed at a path, which may or may not have been read.
-    pub(in crate::vfs) fn touch(&self, path: &Path) {
+    /// Records that something changed at a path or below it, which may or may not have been read.
+    pub(crate) fn touch(&self, path: &Path) {
         let mut state = self.state.lock();
         let mut renewed = Vec::new();
         for (folder, files) in &mut state.folders {
@@ -184,23 +183,22 @@ impl FolderStates {
         }
         renewed.iter().for_each(|folder| state.renew(folder));
     }
-
-    /// Records that changes were lost.
-    pub(in crate::vfs) fn touch_all(&self) {
-        self.touch(Path::new(""));
-    }
 }
 
 /// The marker of a folder that is a container, as its source: unchanged as long as all files that were read are
 /// unchanged.
-pub(in crate::vfs) struct Marker {
-    pub(in crate::vfs) file: Arc<dyn Source>,
-    pub(in crate::vfs) states: Arc<FolderStates>,
-    pub(in crate::vfs) folder: PathBuf,
-    pub(in crate::vfs) generation: u64,
+pub(crate) struct Marker {
+    pub(crate) file: Arc<dyn Source>,
+    pub(crate) states: Arc<FolderStates>,
+    pub(crate) folder: PathBuf,
+    pub(crate) generation: u64,
 }
 
 impl Source for Marker {
+    fn inner(&self) -> Option<&dyn Source> {
+        Some(&*self.file)
+    }
+
     fn len(&self) -> u64 {
         self.file.len()
     }
@@ -215,37 +213,5 @@ impl Source for Marker {
             true => Ok(()),
             false => Err(SourceError::Changed),
         }
-    }
-
-    fn note_checked(&self, range: &Range<u64>) {
-        self.file.note_checked(range);
-    }
-
-    fn state_key(&self) -> Option<[u8; 32]> {
-        self.file.state_key()
-    }
-
-    fn filesystem(&self) -> Option<u64> {
-        self.file.filesystem()
-    }
-
-    fn admit(&self, bytes: u64) -> Result<(), SourceError> {
-        self.file.admit(bytes)
-    }
-
-    fn prefetch(&self, ranges: &[Range<u64>]) {
-        self.file.prefetch(ranges);
-    }
-
-    fn leased(&self, range: Range<u64>) -> std::io::Result<Leased> {
-        self.file.leased(range)
-    }
-
-    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
-        self.file.shared(range)
-    }
-
-    fn mapped(&self, range: Range<u64>, wait: Wait) -> Option<Mapped> {
-        self.file.mapped(range, wait)
     }
 }

@@ -37,7 +37,7 @@ const LEAST_ROOM: usize = 1 << 10;
 
 /// Nodes that were looked up and not yet forgotten.
 #[derive(Debug)]
-pub(in crate::vfs) struct Inodes {
+pub(crate) struct Inodes {
     key: NumberKey,
     held: RwLock<Nodes>,
 }
@@ -58,17 +58,13 @@ struct Held {
 }
 
 impl Inodes {
-    pub(in crate::vfs) fn new(key: NumberKey) -> Self {
+    pub(crate) fn new(key: NumberKey) -> Self {
         Self { key, held: RwLock::default() }
-    }
-
-    pub(in crate::vfs) fn key(&self) -> &NumberKey {
-        &self.key
     }
 
     /// Returns a node's number. If two nodes have the same hash while one is held, the later one gets the next number.
     /// That happens once in billions of nodes; its number may then differ after a remount.
-    pub(in crate::vfs) fn number(&self, node: &Node) -> u64 {
+    pub(crate) fn number(&self, node: &Node) -> u64 {
         let held = &self.held.read().by_number;
         (0..)
             .map(|salt| self.hash(node, salt))
@@ -77,7 +73,7 @@ impl Inodes {
     }
 
     /// Holds a node for one more look-up.
-    pub(in crate::vfs) fn remember(&self, ino: u64, node: Node) {
+    pub(crate) fn remember(&self, ino: u64, node: Node) {
         if ino == ROOT {
             return;
         }
@@ -95,7 +91,7 @@ impl Inodes {
     }
 
     /// Gives look-ups of a node back.
-    pub(in crate::vfs) fn forget(&self, ino: u64, lookups: u64) {
+    pub(crate) fn forget(&self, ino: u64, lookups: u64) {
         let mut nodes = self.held.write();
         if let Entry::Occupied(mut entry) = nodes.by_number.entry(ino) {
             let held = entry.get_mut();
@@ -123,23 +119,23 @@ impl Inodes {
         }
     }
 
-    pub(in crate::vfs) fn get(&self, ino: u64) -> Option<Node> {
+    pub(crate) fn get(&self, ino: u64) -> Option<Node> {
         self.held.read().by_number.get(&ino).map(|held| held.node.clone())
     }
 
     /// Returns the numbers of the nodes that are held inside a container.
-    pub(in crate::vfs) fn of_container(&self, id: &ContainerId) -> Vec<u64> {
+    pub(crate) fn of_container(&self, id: &ContainerId) -> Vec<u64> {
         self.held.read().inside.get(id).into_iter().flatten().copied().collect()
     }
 
     /// Returns the containers inside which nodes are held and that `wanted` accepts.
-    pub(in crate::vfs) fn containers(&self, wanted: impl Fn(&ContainerId) -> bool) -> Vec<Arc<ContainerId>> {
+    pub(crate) fn containers(&self, wanted: impl Fn(&ContainerId) -> bool) -> Vec<Arc<ContainerId>> {
         self.held.read().inside.keys().filter(|id| wanted(id)).cloned().collect()
     }
 
     /// Notes the state in which an ordinary file is seen now. Returns whether the kernel may keep bytes of another
     /// state without noticing, because it compares only size and modification time.
-    pub(in crate::vfs) fn see(&self, ino: u64, version: Version) -> bool {
+    pub(crate) fn see(&self, ino: u64, version: Version) -> bool {
         if self.held.read().seen.get(&ino) == Some(&version) {
             return false;
         }
@@ -151,7 +147,7 @@ impl Inodes {
     }
 
     /// Returns how many nodes are held.
-    pub(in crate::vfs) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.held.read().by_number.len()
     }
 
@@ -169,7 +165,7 @@ impl Inodes {
                 self.key.hash(&[b"c", &salt, &id.number.to_le_bytes(), &node.0.to_le_bytes()])
             }
             Node::ControlFolder => return CONTROL_FOLDER,
-            Node::ControlFile(snapshot) => return CONTROL | snapshot.number(),
+            Node::ControlFile(snapshot) => return CONTROL | snapshot.number,
         };
         (hash & !CONTROL).max(FIRST)
     }

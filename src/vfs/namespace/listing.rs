@@ -8,6 +8,7 @@ use crate::{
     tree::{self, NodeKind},
     vfs::{
         Attr, Error, FileKind, Node, Vfs,
+        changes::Stale,
         open::detection::Entered,
         report::{control, slow::Operation},
     },
@@ -108,7 +109,7 @@ impl Vfs {
                         false if matches!(opened.kind(child.node, wait), Ok(Some(NodeKind::Link))) => FileKind::Link,
                         false => FileKind::File,
                     };
-                    let attr = match plus.then(|| self.attr_inside(id, &opened, child.node, for_size)) {
+                    let attr = match plus.then(|| self.attr_inside(&opened, child.node, for_size)) {
                         // Stored bytes that are not in memory yet are no reason to leave it out.
                         Some(Err(error)) if error.would_block_for() == Some(Wait::Disk) => {
                             late = Some(error);
@@ -120,8 +121,8 @@ impl Vfs {
                     let entry = DirEntry { next: child.next + 2, name: OsStr::new(child.name), ino, kind, attr };
                     self.take(node, plus, entry, each)
                 });
-                self.note_warnings(id, &opened);
-                listed.map_err(|fault| self.fault(id, &opened, *folder, fault))?;
+                self.note_warnings(&opened);
+                listed.map_err(|fault| self.fault(&opened, *folder, fault))?;
                 late.map_or(Ok(()), Err)
             }
             Node::ControlFolder => {
@@ -149,7 +150,7 @@ impl Vfs {
         plus: bool,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let watch = self.source.store().watch(path, Wait::Always);
+        let watch = self.source.store.watch(path, Wait::Always);
         let folder = self.source.folder(path)?;
         let names = self.source.names(path, &*folder, from == 0)?;
         if from == 0 {
@@ -157,7 +158,7 @@ impl Vfs {
         }
         // The kernel keeps a listing until it is notified of a change or the folder's time changes. That time does not
         // change when a recording becomes a container.
-        let is_kept = self.options.watch && !self.source.store().is_far() && !watch.is_alive();
+        let is_kept = self.options.watch && !self.source.store.is_far() && !watch.is_alive();
         let mut may_become = false;
         for index in usize::try_from(from).unwrap_or(usize::MAX)..names.len() {
             let name = names.name(index);
@@ -165,10 +166,13 @@ impl Vfs {
                 continue;
             }
             let (kind, node, attr) = match self.source.find_in(&*folder, path, name) {
-                Ok(Some(found)) => {
-                    let kind = found.kind();
+                Ok(Some((node, stat))) => {
+                    let kind = match node {
+                        Node::SourceFile(..) => FileKind::File,
+                        Node::SourceLink(_) => FileKind::Link,
+                        _ => FileKind::Folder,
+                    };
                     may_become |= kind == FileKind::File && tree::is_container_name(self.options.formats, name);
-                    let (node, stat) = found.into_node();
                     let attr = plus.then(|| self.attr_at(&node, &stat));
                     (kind, node, attr)
                 }
@@ -190,7 +194,7 @@ impl Vfs {
             }
         }
         if is_kept && may_become {
-            self.invalidate_node(self.ino(&Node::SourceFolder(path.clone())));
+            self.invalidations.push(Stale::Node(self.ino(&Node::SourceFolder(path.clone()))));
         }
         Ok(())
     }

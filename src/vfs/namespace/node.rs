@@ -5,17 +5,17 @@ use std::{
     sync::Arc,
 };
 
-use super::{container_id::ContainerId, source_tree::SourceEntry};
+use super::container_id::ContainerId;
 use crate::{
     source::Wait,
     store::{FileId, FilePath, unveiled},
     tree::{self, NodeId},
-    vfs::{Error, ROOT, Vfs, open::detection::Entered, report::control},
+    vfs::{Error, ROOT, Vfs, changes::Stale, open::detection::Entered, report::control},
 };
 
 /// Identity of a node. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::vfs) enum Node {
+pub(crate) enum Node {
     /// A folder of SOURCE, by its path below it.
     SourceFolder(Arc<Path>),
     /// A link of SOURCE, by its path.
@@ -35,7 +35,7 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error`] for a number that the kernel has forgotten.
-    pub(in crate::vfs) fn node(&self, ino: u64) -> Result<Node, Error> {
+    pub(crate) fn node(&self, ino: u64) -> Result<Node, Error> {
         if ino == ROOT {
             return self.root_now();
         }
@@ -47,7 +47,7 @@ impl Vfs {
     ///
     /// # Errors
     /// As [`Self::node`], and `WouldBlock`.
-    pub(in crate::vfs) fn node_with(&self, ino: u64, wait: Wait) -> Result<Node, Error> {
+    pub(crate) fn node_with(&self, ino: u64, wait: Wait) -> Result<Node, Error> {
         if ino == ROOT && wait == Wait::Never && self.alone.is_some() {
             return Err(Error::would_block(Wait::Disk));
         }
@@ -59,18 +59,18 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error`] if it cannot be found out, and `WouldBlock`.
-    pub(in crate::vfs) fn entered(&self, node: Node, entered: Entered, wait: Wait) -> Result<Node, Error> {
+    pub(crate) fn entered(&self, node: Node, entered: Entered, wait: Wait) -> Result<Node, Error> {
         let Node::SourceFolder(path) = &node else { return Ok(node) };
         let Some((id, is_new)) = self.source.enter(path, entered, wait)? else { return Ok(node) };
         if is_new {
             // The kernel may have what it listed before the marker came.
-            self.invalidate_node(self.ino(&node));
+            self.invalidations.push(Stale::Node(self.ino(&node)));
         }
         Ok(Node::InContainer(id, tree::ROOT))
     }
 
     /// Returns the inode number of a node.
-    pub(in crate::vfs) fn ino(&self, node: &Node) -> u64 {
+    pub(crate) fn ino(&self, node: &Node) -> u64 {
         if *node == *self.root.read() { ROOT } else { self.inodes.number(node) }
     }
 
@@ -78,8 +78,7 @@ impl Vfs {
     fn root_now(&self) -> Result<Node, Error> {
         let Some(alone) = &self.alone else { return Ok(self.root.read().clone()) };
         match self.source.find(alone.folder(), alone.name(), Wait::Always)? {
-            Some(SourceEntry::Container(id)) => {
-                let node = Node::InContainer(id, tree::ROOT);
+            Some((node @ Node::InContainer(..), _)) => {
                 if *self.root.read() != node {
                     *self.root.write() = node.clone();
                 }
@@ -91,7 +90,7 @@ impl Vfs {
     }
 
     /// Returns the inode number of the folder that contains a node.
-    pub(in crate::vfs) fn parent(&self, ino: u64, node: &Node, wait: Wait) -> Result<u64, Error> {
+    pub(crate) fn parent(&self, ino: u64, node: &Node, wait: Wait) -> Result<u64, Error> {
         if ino == ROOT {
             return Ok(ROOT);
         }
@@ -100,7 +99,7 @@ impl Vfs {
                 // `.source` is in the root of the container.
                 Some(folder) => {
                     let found = self.source.find_path(folder)?.ok_or_else(|| Error::stale(path.to_path_buf()))?;
-                    self.ino(&found.into_node().0)
+                    self.ino(&found.0)
                 }
                 None => self.ino(&Node::SourceFolder(path.parent().unwrap_or(Path::new("")).into())),
             },
@@ -108,7 +107,7 @@ impl Vfs {
             Node::InContainer(id, tree::ROOT) => self.ino(&Node::SourceFolder(id.path.folder().clone())),
             Node::InContainer(id, child) => {
                 let opened = self.opened(id, wait)?;
-                let parent = opened.parent(*child, wait).map_err(|fault| self.fault(id, &opened, *child, fault))?;
+                let parent = opened.parent(*child, wait).map_err(|fault| self.fault(&opened, *child, fault))?;
                 self.ino(&Node::InContainer(id.clone(), parent))
             }
             Node::ControlFolder | Node::ControlFile(_) => ROOT,
@@ -116,7 +115,7 @@ impl Vfs {
     }
 
     /// Returns a node's path below SOURCE, for messages.
-    pub(in crate::vfs) fn place(&self, node: &Node) -> PathBuf {
+    pub(crate) fn place(&self, node: &Node) -> PathBuf {
         unveiled::shown(match node {
             Node::SourceFolder(path) | Node::SourceLink(path) => path.to_path_buf(),
             Node::SourceFile(path, _) => path.to_path_buf(),

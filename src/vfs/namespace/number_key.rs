@@ -39,14 +39,14 @@ impl NumberKey {
     }
 
     /// Returns the hash of consecutive parts.
-    pub(in crate::vfs) fn hash(&self, parts: &[&[u8]]) -> u64 {
+    pub(crate) fn hash(&self, parts: &[&[u8]]) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         parts.iter().for_each(|part| hasher.write(part));
         hasher.finish()
     }
 
     /// Does the same as [`Self::hash`], with 128 bits.
-    pub(in crate::vfs) fn hash128(&self, parts: &[&[u8]]) -> u128 {
+    pub(crate) fn hash128(&self, parts: &[&[u8]]) -> u128 {
         let mut hasher = SipHasher24x128::new_with_key(&self.0);
         parts.iter().for_each(|part| hasher.write(part));
         hasher.finish128().as_u128()
@@ -55,7 +55,7 @@ impl NumberKey {
 
 /// Passes a number through.
 #[derive(Debug, Default)]
-pub(in crate::vfs) struct Unhashed(u64);
+pub(crate) struct Unhashed(u64);
 
 impl Hasher for Unhashed {
     fn write(&mut self, bytes: &[u8]) {

@@ -9,24 +9,19 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use sha2::{Digest, Sha256};
-
 use super::{
-    beside::{Beside, NO_FILE, NOWHERE, Ways, check_way, may_read_both},
+    beside::{Beside, NO_FILE, NOWHERE, Ways, may_read_both},
     container_id::ContainerId,
-    folder_states::FolderStates,
-    number_key::NumberKey,
+    source_tree::SourceTree,
 };
 use crate::{
-    cache::{BlockError, Cache, Key, refused_memory},
+    cache::{BlockError, Cache, Key, refused_memory, sha256},
     format::PartError,
-    limits,
     single_flight::SingleFlight,
     source::{Source, SourceError, Wait},
-    store::{File, Kind, Version, unveiled::Unveiled},
+    store::{File, Kind, Version},
     tree::{self, Detected, NotThere, OpenPart, Reach, WorkingMemory},
     vfs::open::containers::Containers,
-    wanted,
 };
 
 /// Chunks of a remote store that are opened at once.
@@ -36,16 +31,13 @@ const TOGETHER: usize = 16;
 type Found = (Option<Version>, Option<Arc<dyn File>>);
 
 /// Finds the containers that one container shows parts of, in its folder.
-pub(in crate::vfs) struct Siblings {
-    pub(in crate::vfs) container: Arc<ContainerId>,
-    pub(in crate::vfs) store: Arc<Unveiled>,
-    /// The files that containers have read.
-    pub(in crate::vfs) folders: Arc<FolderStates>,
+pub(crate) struct Siblings {
+    pub(crate) container: Arc<ContainerId>,
+    pub(crate) source: Arc<SourceTree>,
     /// The open containers, which own this.
-    pub(in crate::vfs) containers: Weak<Containers>,
-    pub(in crate::vfs) key: NumberKey,
+    pub(crate) containers: Weak<Containers>,
     /// The folders on the way to files that were read.
-    pub(in crate::vfs) ways: Ways,
+    pub(crate) ways: Ways,
 }
 
 impl Siblings {
@@ -54,7 +46,7 @@ impl Siblings {
     fn shown(&self, base: &Path, path: &Path) -> PathBuf {
         let mut shown = PathBuf::new();
         for part in path {
-            let name = self.store.name_of(&base.join(&shown), part);
+            let name = self.source.store.name_of(&base.join(&shown), part);
             shown.push(name);
         }
         shown
@@ -63,8 +55,8 @@ impl Siblings {
     /// Finds a file below the container's folder.
     fn look_up(&self, path: &Path, full: &Path) -> Result<Found, BlockError> {
         // In one step, unless something is in the way. What that is, the look step by step says.
-        if !self.store.is_far() {
-            match self.store.open_with_stat(full) {
+        if !self.source.store.is_far() {
+            match self.source.store.open_with_stat(full) {
                 Ok((file, stat)) if may_read_both(&self.container.stat, &stat) => {
                     return Ok((Some(stat.version), Some(file)));
                 }
@@ -75,7 +67,7 @@ impl Siblings {
                 _ => {}
             }
         }
-        let beside = Beside { store: &self.store, path: &self.container.file(), stat: &self.container.stat };
+        let beside = Beside { store: &self.source.store, path: &self.container.file(), stat: &self.container.stat };
         match beside.find(path.to_str().unwrap_or_default(), Reach::Shown) {
             Ok((_, stat)) => Ok((Some(stat.version), None)),
             Err(NotThere::Missing(NOWHERE | NO_FILE)) => Ok((None, None)),
@@ -86,9 +78,9 @@ impl Siblings {
     /// Returns the current state of a file of the container's format.
     fn find(&self, path: &str, reach: Reach) -> Result<ContainerId, BlockError> {
         let ContainerId { stat, format, .. } = &*self.container;
-        let found = Beside { store: &self.store, path: &self.container.file(), stat }.find(path, reach);
+        let found = Beside { store: &self.source.store, path: &self.container.file(), stat }.find(path, reach);
         let (path, stat) = found.map_err(refused)?;
-        Ok(ContainerId::new(&self.key, path, format, stat, 0))
+        Ok(ContainerId::new(&self.source.key, path, (*format, None), stat, (0, 0)))
     }
 }
 
@@ -98,20 +90,20 @@ impl tree::Siblings for Siblings {
         let path = &self.shown(&base, below(path)?);
         let full = base.join(path);
         // Watched before it is read, so that no change is missed.
-        full.parent().map(|folder| self.store.watch(folder, Wait::Always));
+        full.parent().map(|folder| self.source.store.watch(folder, Wait::Always));
         if self.container.marker.is_some() {
-            self.store.expect(&full);
+            self.source.store.expect(&full);
         }
         let (found, opened) = self.look_up(path, &full)?;
         self.note(&base, path, found)?;
         let Some(version) = found else { return Ok(None) };
         // All objects of a remote store have the same readers.
-        if !self.store.is_far() {
-            self.ways.check(&self.store, &self.container.stat, &base, path).map_err(refused)?;
+        if !self.source.store.is_far() {
+            self.ways.check(&self.source.store, &self.container.stat, &base, path).map_err(refused)?;
         }
         let file = match opened {
             Some(file) => file,
-            None => self.store.open(&full, Wait::Always).map_err(SourceError::from)?,
+            None => self.source.store.open(&full, Wait::Always).map_err(SourceError::from)?,
         };
         if file.version() != version {
             return Err(SourceError::Changed.into());
@@ -126,21 +118,25 @@ impl tree::Siblings for Siblings {
         let base = self.container.folder();
         let path = &self.shown(&base, below(path)?);
         let full = base.join(path);
-        self.store.watch(&full, Wait::Always);
+        self.source.store.watch(&full, Wait::Always);
         // Its listing also says that there is such a folder. What fails is asked again, and said there.
-        let _ = self.store.expect_in(&full, &[], true);
-        check_way(&self.store, &self.container.stat, &base, path).map_err(refused)?;
-        let found =
-            self.store.stat(&full, Wait::Always).map_err(SourceError::from)?.filter(|stat| stat.kind == Kind::Folder);
+        let _ = self.source.store.expect_in(&full, &[], true);
+        self.ways.check(&self.source.store, &self.container.stat, &base, path).map_err(refused)?;
+        let found = self
+            .source
+            .store
+            .stat(&full, Wait::Always)
+            .map_err(SourceError::from)?
+            .filter(|stat| stat.kind == Kind::Folder);
         self.note(&base, path, found.map(|stat| stat.version))?;
         let Some(stat) = found else { return Ok(()) };
         // Listing it is reading it.
         if !may_read_both(&self.container.stat, &stat) {
             return Err(refused(NotThere::NotReadable));
         }
-        let folder = self.store.folder(&full).map_err(SourceError::from)?;
+        let folder = self.source.store.folder(&full).map_err(SourceError::from)?;
         let names = folder.names().map_err(SourceError::from)?;
-        let _ = (0..names.len()).try_for_each(|at| each(&self.store.part_of(&full, names.name(at))));
+        let _ = (0..names.len()).try_for_each(|at| each(&self.source.store.part_of(&full, names.name(at))));
         Ok(())
     }
 
@@ -150,35 +146,25 @@ impl tree::Siblings for Siblings {
         if !containers.is_open(&id) {
             self.check_part(&id, containers.cache())?;
         }
-        let opened =
-            containers.open(&id, Wait::Always, || None, || None).map_err(|error| match error.refused_memory() {
-                Some(refused) => refused.into(),
-                None if error.is_passing() => SourceError::Io(io::Error::from_raw_os_error(error.errno())).into(),
-                None => BlockError::Refused(error.to_problem().detail()),
-            })?;
+        let opened = containers.open(&id, Wait::Always, || None).map_err(|error| match error.refused_memory() {
+            Some(refused) => refused.into(),
+            None if error.is_passing() => SourceError::Io(io::Error::from_raw_os_error(error.errno())).into(),
+            None => BlockError::Refused(error.to_problem().detail()),
+        })?;
         Ok(opened)
     }
 
     fn sha256(&self, part: &dyn OpenPart) -> Result<[u8; 32], SourceError> {
         let containers = self.containers.upgrade().ok_or(SourceError::Changed)?;
-        let name = [&self.key.hash(&[]).to_le_bytes()[..], &part.state().to_bytes()].concat();
+        let name = [&self.source.key.hash(&[]).to_le_bytes()[..], &part.state().to_bytes()].concat();
         let digest = containers.cache().parsed_default::<SingleFlight<[u8; 32]>>(Key::named("sha256", &name), 0);
         // Other threads that need it wait for the one that computes it.
-        digest.get_or_try_init(|| {
-            let source = &*part.context().source;
-            let (mut hash, mut at) = (Sha256::new(), 0);
-            while at < source.len() {
-                wanted::check()?;
-                let piece = source.read(at..source.len().min(at + limits::PIECE as u64))?;
-                hash.update(&piece);
-                at += piece.len() as u64;
-            }
-            Ok(hash.finalize().into())
-        })
+        let source = &*part.context().source;
+        digest.get_or_try_init(|| sha256(source, 0..source.len()))
     }
 
     fn opened_at_once(&self) -> usize {
-        if self.store.is_far() { TOGETHER } else { 1 }
+        if self.source.store.is_far() { TOGETHER } else { 1 }
     }
 }
 
@@ -186,7 +172,7 @@ impl Siblings {
     /// Checks that a file may be shown as a part of the manifest. Its format, which must be the same, decides the rest.
     fn check_part(&self, chunk: &ContainerId, cache: &Cache) -> Result<(), BlockError> {
         let refused = |reason: String| Err(BlockError::Refused(reason));
-        let file = self.store.open(&chunk.shown(), Wait::Always).map_err(SourceError::from)?.into_source();
+        let file = self.source.store.open(&chunk.shown(), Wait::Always).map_err(SourceError::from)?.into_source();
         let (format, name) = (chunk.format, chunk.path.name().as_encoded_bytes());
         let detected =
             cache.in_steps(refused_memory, || tree::detect_within(&[format], &*file, name, &WorkingMemory::new(cache)));
@@ -201,13 +187,11 @@ impl Siblings {
             Err(PartError::Damaged(reason)) => refused(reason),
         }
     }
-}
 
-impl Siblings {
     /// Records the version of a file that was read.
     fn note(&self, base: &Path, path: &Path, version: Option<Version>) -> Result<(), BlockError> {
         let container = &self.container;
-        Ok(self.folders.note((&container.shown(), base), container.generation(), path, version)?)
+        Ok(self.source.folders.note((&container.shown(), base), container.generation, path, version)?)
     }
 }
 

@@ -24,14 +24,14 @@ type Key = (Arc<FilePath>, FileId);
 type Open = (Arc<dyn File>, Instant);
 
 /// Ordinary files, kept open for a while so that one that is replaced can be read to its end.
-pub(in crate::vfs) struct SourceFiles {
+pub(crate) struct SourceFiles {
     store: Arc<Unveiled>,
     problems: Arc<Problems>,
     open: Mutex<LruCache<Key, Open>>,
 }
 
 impl SourceFiles {
-    pub(in crate::vfs) fn new(store: Arc<Unveiled>, problems: Arc<Problems>) -> Self {
+    pub(crate) fn new(store: Arc<Unveiled>, problems: Arc<Problems>) -> Self {
         Self { store, problems, open: Mutex::new(LruCache::new(nonzero(limits::OPEN_FILES.min(descriptors())))) }
     }
 
@@ -39,13 +39,7 @@ impl SourceFiles {
     ///
     /// # Errors
     /// [`Error`] if it cannot be opened or read, or if another file has taken its place and it is no longer open.
-    pub(in crate::vfs) fn read(
-        &self,
-        path: &Arc<FilePath>,
-        file: FileId,
-        offset: u64,
-        length: u64,
-    ) -> Result<Bytes, Error> {
+    pub(crate) fn read(&self, path: &Arc<FilePath>, file: FileId, offset: u64, length: u64) -> Result<Bytes, Error> {
         let file = self.open(path, file)?;
         let source = file.source();
         let range = offset.min(source.len())..offset.saturating_add(length).min(source.len());
@@ -62,7 +56,7 @@ impl SourceFiles {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub(in crate::vfs) fn read_copied(
+    pub(crate) fn read_copied(
         &self,
         path: &Arc<FilePath>,
         file: FileId,
@@ -84,7 +78,7 @@ impl SourceFiles {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub(in crate::vfs) fn descriptor(&self, path: &Arc<FilePath>, file: FileId) -> Result<fs::File, Error> {
+    pub(crate) fn descriptor(&self, path: &Arc<FilePath>, file: FileId) -> Result<fs::File, Error> {
         self.open(path, file)?.descriptor().map_err(|e| self.problems.failed(&e, "open", path.to_path_buf()))
     }
 
@@ -92,14 +86,14 @@ impl SourceFiles {
     ///
     /// # Errors
     /// [`Error`] if it is not open.
-    pub(in crate::vfs) fn stat(&self, path: &Arc<FilePath>, file: FileId) -> Result<Stat, Error> {
+    pub(crate) fn stat(&self, path: &Arc<FilePath>, file: FileId) -> Result<Stat, Error> {
         let open = self.open.lock().get(&(path.clone(), file)).cloned();
         open.and_then(|(file, _)| file.stat_now().ok()).ok_or_else(|| Error::stale(path.to_path_buf()))
     }
 
     /// Closes files that have lost their last name, so that their space is given back to the disk; and those that keep a
     /// filesystem below SOURCE from being unmounted and were not read for `idle`.
-    pub(in crate::vfs) fn sweep(&self, idle: Duration) {
+    pub(crate) fn sweep(&self, idle: Duration) {
         let open: Vec<(Key, Open)> = self.open.lock().iter().map(|(key, open)| (key.clone(), open.clone())).collect();
         let is_idle = |(key, (_, used)): &(Key, Open)| used.elapsed() >= idle && self.store.is_elsewhere(key.1);
         // First of all, for what follows waits where a disk does not answer.

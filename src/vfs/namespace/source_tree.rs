@@ -9,11 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    container_id::{ContainerId, Marked},
-    folder_states::FolderStates,
-    number_key::NumberKey,
-};
+use super::{container_id::ContainerId, folder_states::FolderStates, number_key::NumberKey};
 use crate::{
     cache::{Cache, Key},
     parallel,
@@ -22,10 +18,10 @@ use crate::{
         FilePath, Folder, Kind, Names, Stat, Version,
         unveiled::{self, Unveiled},
     },
-    tree::Formats,
+    tree::{self, Formats},
     vfs::{
-        Error, FileKind, Node,
-        open::detection::{Detection, Entered, LookedInto, TRIES, Verdict},
+        Error, Node,
+        open::detection::{Detection, Entered, FoundFolder, TRIES, Verdict},
         report::problems::Problems,
     },
 };
@@ -33,53 +29,27 @@ use crate::{
 /// Bytes that a name takes in addition to its own.
 const NAME: usize = size_of::<OsString>() + 16;
 
-/// What a name in a folder of SOURCE is.
-#[derive(Debug)]
-pub(in crate::vfs) enum SourceEntry {
-    Folder(Arc<Path>, Stat),
-    Link(Arc<Path>, Stat),
-    File(Arc<FilePath>, Stat),
-    Container(Arc<ContainerId>),
-}
+/// What a name in a folder of SOURCE is, with its attributes.
+type Found = (Node, Stat);
 
-impl SourceEntry {
-    pub(in crate::vfs) fn kind(&self) -> FileKind {
-        match self {
-            Self::Folder(..) | Self::Container(_) => FileKind::Folder,
-            Self::Link(..) => FileKind::Link,
-            Self::File(..) => FileKind::File,
-        }
-    }
-
-    /// Returns the node and its attributes.
-    pub(in crate::vfs) fn into_node(self) -> (Node, Stat) {
-        match self {
-            Self::Folder(path, stat) => (Node::SourceFolder(path), stat),
-            Self::Link(path, stat) => (Node::SourceLink(path), stat),
-            Self::File(path, stat) => (Node::SourceFile(path, stat.version.file()), stat),
-            Self::Container(id) => {
-                let stat = id.stat;
-                (Node::InContainer(id, crate::tree::ROOT), stat)
-            }
-        }
-    }
-}
+/// The names in a folder in one state.
+type Listed = (Version, Arc<dyn Names>);
 
 /// SOURCE as folders of files and containers.
-pub(in crate::vfs) struct SourceTree {
-    store: Arc<Unveiled>,
-    key: NumberKey,
-    problems: Arc<Problems>,
-    detection: Detection,
+pub(crate) struct SourceTree {
+    pub(crate) store: Arc<Unveiled>,
+    pub(crate) key: NumberKey,
+    pub(crate) problems: Arc<Problems>,
+    pub(crate) detection: Detection,
     /// What was read of folders that are containers.
-    pub(in crate::vfs) folders: Arc<FolderStates>,
+    pub(crate) folders: Arc<FolderStates>,
     /// Has the names of listed folders.
-    cache: Arc<Cache>,
+    pub(crate) cache: Arc<Cache>,
 }
 
 impl SourceTree {
     /// Returns the tree of a store. `is_alone` says that SOURCE is one file of it.
-    pub(in crate::vfs) fn new(
+    pub(crate) fn new(
         store: Arc<Unveiled>,
         key: NumberKey,
         formats: Formats,
@@ -87,13 +57,9 @@ impl SourceTree {
         problems: Arc<Problems>,
         cache: Arc<Cache>,
     ) -> Self {
-        let detection = Detection::new(key, formats, is_alone, cache.clone());
+        let detection = Detection::new(store.clone(), problems.clone(), key, formats, is_alone, cache.clone());
         let folders = FolderStates::new(store.clone());
         Self { store, key, problems, detection, folders, cache }
-    }
-
-    pub(in crate::vfs) fn store(&self) -> &Arc<Unveiled> {
-        &self.store
     }
 
     /// Looks up a name in a folder. `None` if it does not exist, or is of a kind that is left out (sockets, devices,
@@ -102,44 +68,27 @@ impl SourceTree {
     /// # Errors
     /// [`Error`] if the file cannot be looked at, or if the caller would have to wait. A file whose front cannot be read
     /// is an ordinary file: readers of its bytes get the error.
-    pub(in crate::vfs) fn find(
-        &self,
-        folder: &Arc<Path>,
-        name: &OsStr,
-        wait: Wait,
-    ) -> Result<Option<SourceEntry>, Error> {
+    pub(crate) fn find(&self, folder: &Arc<Path>, name: &OsStr, wait: Wait) -> Result<Option<Found>, Error> {
         // A file must be watched before it is looked at.
         if wait == Wait::Never && (self.store.detects_by_name() || !self.store.watch(folder, wait).is_alive()) {
             return Err(Error::would_block(Wait::Disk));
         }
-        let path = folder.join(name);
-        let found = self.store.stat(&path, wait).map_err(|e| self.problems.failed(&e, "stat", path))?;
+        let found = self.stat(&folder.join(name), wait)?;
         found.map_or(Ok(None), |stat| self.entry(folder, name, stat, wait))
     }
 
-    /// Returns what is left of the look into a container, if it was the last one and is in this state. After a look that
-    /// waited there is nothing for a caller that does not, because opening takes as long.
-    pub(in crate::vfs) fn looked_into(&self, version: Version, wait: Wait) -> Option<LookedInto> {
-        self.detection.take_last(version, wait)
-    }
-
-    /// Gives up what is left of the last look into a file.
-    pub(in crate::vfs) fn sweep(&self) {
-        self.detection.forget_last();
+    fn stat(&self, path: &Path, wait: Wait) -> Result<Option<Stat>, Error> {
+        self.store.stat(path, wait).map_err(|e| self.problems.failed(&e, "stat", path.to_path_buf()))
     }
 
     /// Does the same as [`Self::find`] for a whole path.
     ///
     /// # Errors
     /// As [`Self::find`].
-    pub(in crate::vfs) fn find_path(&self, path: &Path) -> Result<Option<SourceEntry>, Error> {
+    pub(crate) fn find_path(&self, path: &Path) -> Result<Option<Found>, Error> {
         match (path.parent(), path.file_name()) {
             (Some(folder), Some(name)) => self.find(&Arc::from(folder), name, Wait::Always),
-            _ => {
-                let found = self.store.stat(path, Wait::Always);
-                let found = found.map_err(|e| self.problems.failed(&e, "stat", path.to_path_buf()))?;
-                Ok(found.map(|stat| SourceEntry::Folder(Arc::from(path), stat)))
-            }
+            _ => Ok(self.stat(path, Wait::Always)?.map(|stat| (Node::SourceFolder(Arc::from(path)), stat))),
         }
     }
 
@@ -147,12 +96,12 @@ impl SourceTree {
     ///
     /// # Errors
     /// As [`Self::find`].
-    pub(in crate::vfs) fn find_in(
+    pub(crate) fn find_in(
         &self,
         opened: &dyn Folder,
         folder: &Arc<Path>,
         name: &OsStr,
-    ) -> Result<Option<SourceEntry>, Error> {
+    ) -> Result<Option<Found>, Error> {
         let found = opened.stat(name).map_err(|e| self.problems.failed(&e, "stat", folder.join(name)))?;
         found.map_or(Ok(None), |stat| self.entry(folder, name, stat, Wait::Always))
     }
@@ -161,20 +110,15 @@ impl SourceTree {
     ///
     /// # Errors
     /// [`Error`] if it is something else. A new look-up then finds that.
-    pub(in crate::vfs) fn confirm(&self, id: &ContainerId) -> Result<(), Error> {
+    pub(crate) fn confirm(&self, id: &ContainerId) -> Result<(), Error> {
         // A folder was looked into already.
         if !self.store.detects_by_name() || id.marker.is_some() || self.detection.is_known(&id.path, &id.stat) {
             return Ok(());
         }
-        let found = self.detection.look_into(&self.store, &id.path, &id.stat, &self.problems, Wait::Always)?;
-        match found {
+        let is_state = |others| ContainerId::others_in(&self.key, others, id.generation, false) == id.others;
+        match self.detection.look_into(&id.path, &id.stat, Wait::Always)? {
             // From the next look-up on, a manifest is known with its chunks.
-            Some(Verdict::Container(format, others))
-                if format == id.format
-                    && [0, others]
-                        .iter()
-                        .any(|others| ContainerId::others_in(&self.key, *others, id.generation) == id.others) =>
-            {
+            Some(Verdict::Container(format, others)) if format == id.format && (is_state(0) || is_state(others)) => {
                 Ok(())
             }
             // It cannot be read now; opening it reports why.
@@ -189,7 +133,7 @@ impl SourceTree {
     }
 
     /// Looks into the files of a folder, many at once if each takes a request. The results are remembered.
-    pub(in crate::vfs) fn look_into_all(&self, folder: &Arc<Path>, names: &dyn Names) {
+    pub(crate) fn look_into_all(&self, folder: &Arc<Path>, names: &dyn Names) {
         let threads = self.store.looked_into_at_once();
         if threads < 2 {
             return;
@@ -201,13 +145,7 @@ impl SourceTree {
         });
     }
 
-    fn entry(
-        &self,
-        folder: &Arc<Path>,
-        name: &OsStr,
-        mut stat: Stat,
-        wait: Wait,
-    ) -> Result<Option<SourceEntry>, Error> {
+    fn entry(&self, folder: &Arc<Path>, name: &OsStr, mut stat: Stat, wait: Wait) -> Result<Option<Found>, Error> {
         let path = || Arc::from(folder.join(name));
         let would_block = || Error::would_block(Wait::Disk);
         for _ in 0..TRIES {
@@ -217,31 +155,28 @@ impl SourceTree {
                 Kind::Folder if self.detection.has_folders() => {
                     return self.folder_entry(folder, name, stat, None).map(Some);
                 }
-                Kind::Folder => return Ok(Some(SourceEntry::Folder(path(), stat))),
-                Kind::Link => return Ok(Some(SourceEntry::Link(path(), stat))),
+                Kind::Folder => return Ok(Some((Node::SourceFolder(path()), stat))),
+                Kind::Link => return Ok(Some((Node::SourceLink(path()), stat))),
                 Kind::Other => return Ok(None),
                 Kind::File => {}
             }
             let path = FilePath::new(folder.clone(), name);
-            match self.detection.look(&self.store, &path, &stat, &self.problems, wait)? {
-                Some(Verdict::Plain) => return Ok(Some(SourceEntry::File(Arc::new(path), stat))),
+            match self.detection.look(&path, &stat, wait)? {
+                Some(Verdict::Plain) => return Ok(Some(file(path, stat))),
                 Some(Verdict::Container(format, others)) => {
                     // What it found elsewhere may have to be looked at.
                     let generation = self.folders.generation(&path.to_path_buf(), wait).ok_or_else(would_block)?;
-                    let id = ContainerId::of_file(&self.key, path, format, stat, (others, generation));
-                    return Ok(Some(SourceEntry::Container(Arc::new(id))));
+                    let id = ContainerId::new(&self.key, path, (format, None), stat, (others, generation));
+                    return Ok(Some(container(id)));
                 }
                 None => {}
             }
             // It changed between the two looks.
-            let path = path.to_path_buf();
-            let now = self.store.stat(&path, wait).map_err(|e| self.problems.failed(&e, "stat", path))?;
-            let Some(now) = now else { return Ok(None) };
+            let Some(now) = self.stat(&path.to_path_buf(), wait)? else { return Ok(None) };
             stat = now;
         }
         // It is written to all the time, like a log, so it is no container that could be opened now.
-        let file = (stat.kind == Kind::File).then(|| Arc::new(FilePath::new(folder.clone(), name)));
-        Ok(file.map(|path| SourceEntry::File(path, stat)))
+        Ok((stat.kind == Kind::File).then(|| file(FilePath::new(folder.clone(), name), stat)))
     }
 
     /// Returns the container that a folder is, if that is found out only when it is entered: in a store in which each look
@@ -250,7 +185,7 @@ impl SourceTree {
     ///
     /// # Errors
     /// As [`Self::find`].
-    pub(in crate::vfs) fn enter(
+    pub(crate) fn enter(
         &self,
         path: &Arc<Path>,
         entered: Entered,
@@ -264,11 +199,10 @@ impl SourceTree {
         if wait == Wait::Never {
             return Err(Error::would_block(Wait::Disk));
         }
-        let stat = self.store.stat(path, wait).map_err(|e| self.problems.failed(&e, "stat", path.to_path_buf()))?;
-        let Some(stat) = stat.filter(|stat| stat.kind == Kind::Folder) else { return Ok(None) };
+        let Some(stat) = self.stat(path, wait)?.filter(|stat| stat.kind == Kind::Folder) else { return Ok(None) };
         let is_new = self.detection.was_entered(&FilePath::new(Arc::from(folder), name), &stat).is_none();
         match self.folder_entry(&Arc::from(folder), name, stat, Some(entered))? {
-            SourceEntry::Container(id) => Ok(Some((id, is_new))),
+            (Node::InContainer(id, _), _) => Ok(Some((id, is_new))),
             _ => Ok(None),
         }
     }
@@ -280,24 +214,23 @@ impl SourceTree {
         name: &OsStr,
         stat: Stat,
         entered: Option<Entered>,
-    ) -> Result<SourceEntry, Error> {
+    ) -> Result<Found, Error> {
         let path = FilePath::new(folder.clone(), name);
-        let look = || self.detection.look_into_folder(&self.store, &path, &stat, &self.problems, entered);
-        let Some(mut found) = look()? else { return Ok(SourceEntry::Folder(path.to_path_buf().into(), stat)) };
         let shown: Arc<Path> = path.to_path_buf().into();
+        let look = || self.detection.look_into_folder(&path, &stat, entered);
+        let Some(mut found) = look()? else { return Ok((Node::SourceFolder(shown), stat)) };
         let marker = shown.join(found.marker);
         let beside = marker.parent().unwrap_or(&shown);
         if !self.store.watch(beside, Wait::Never).is_alive() {
             // It must be watched before it is looked at.
             self.store.watch(&shown, Wait::Always);
             self.store.watch(beside, Wait::Always);
-            let Some(again) = look()? else { return Ok(SourceEntry::Folder(shown, stat)) };
+            let Some(again) = look()? else { return Ok((Node::SourceFolder(shown), stat)) };
             found = again;
         }
         let generation = self.folders.generation(&shown, Wait::Always).unwrap_or(0);
-        let marked = Marked { path: found.marker, generation };
-        let id = ContainerId::of_folder(&self.key, path, (found.format, marked), found.stat, found.others);
-        Ok(SourceEntry::Container(Arc::new(id)))
+        let FoundFolder { format, marker, stat, others } = found;
+        Ok(container(ContainerId::new(&self.key, path, (format, Some(marker)), stat, (others, generation))))
     }
 
     /// Returns the names in a folder, sorted. Unless `from_start`, a listing continues with the names that it began
@@ -305,32 +238,26 @@ impl SourceTree {
     ///
     /// # Errors
     /// [`Error`] if the folder cannot be read.
-    pub(in crate::vfs) fn names(
-        &self,
-        path: &Path,
-        opened: &dyn Folder,
-        from_start: bool,
-    ) -> Result<Arc<dyn Names>, Error> {
+    pub(crate) fn names(&self, path: &Path, opened: &dyn Folder, from_start: bool) -> Result<Arc<dyn Names>, Error> {
         let failed = |e: io::Error| self.problems.failed(&e, "readdir", path.to_path_buf());
         let version = opened.version().map_err(failed)?;
         let key = self.key_of_names(path);
         if let Some(known) = self.cache.parsed::<Listed>(key)
             // A folder can change twice within one tick of the clock, so one that has just changed is listed again.
-            && (!from_start || known.version == version && !version.is_recent())
+            && (!from_start || known.0 == version && !version.is_recent())
         {
-            return Ok(known.names.clone());
+            return Ok(known.1.clone());
         }
         let names = opened.names().map_err(failed)?;
         self.cache.forget_parsed(key);
         let usage = (0..names.len()).map(|at| NAME + names.name(at).len()).sum::<usize>();
-        let listed = Listed { version, names: names.clone() };
-        self.cache.keep_parsed(key, listed, self.cache.hold(usage as u64));
+        self.cache.keep_parsed::<Listed>(key, (version, names.clone()), self.cache.hold(usage as u64));
         Ok(names)
     }
 
     /// Returns the names in a folder, if it was listed recently.
-    pub(in crate::vfs) fn listed(&self, path: &Path) -> Option<Arc<dyn Names>> {
-        self.cache.parsed::<Listed>(self.key_of_names(path)).map(|listed| listed.names.clone())
+    pub(crate) fn listed(&self, path: &Path) -> Option<Arc<dyn Names>> {
+        self.cache.parsed::<Listed>(self.key_of_names(path)).map(|listed| listed.1.clone())
     }
 
     fn key_of_names(&self, path: &Path) -> Key {
@@ -342,13 +269,16 @@ impl SourceTree {
     ///
     /// # Errors
     /// [`Error`] if it cannot be opened.
-    pub(in crate::vfs) fn folder<'a>(&'a self, path: &Path) -> Result<Box<dyn Folder + 'a>, Error> {
+    pub(crate) fn folder<'a>(&'a self, path: &Path) -> Result<Box<dyn Folder + 'a>, Error> {
         self.store.folder(path).map_err(|e| self.problems.failed_to_open(&e, "readdir", path.to_path_buf()))
     }
 }
 
-/// The names in a folder in one state.
-struct Listed {
-    version: Version,
-    names: Arc<dyn Names>,
+fn file(path: FilePath, stat: Stat) -> Found {
+    (Node::SourceFile(Arc::new(path), stat.version.file()), stat)
+}
+
+fn container(id: ContainerId) -> Found {
+    let stat = id.stat;
+    (Node::InContainer(Arc::new(id), tree::ROOT), stat)
 }

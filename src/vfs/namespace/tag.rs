@@ -5,7 +5,6 @@ use std::{
     sync::LazyLock,
 };
 
-use super::source_tree::SourceEntry;
 use crate::{
     source::Wait,
     vfs::{Error, Node, Vfs},
@@ -23,17 +22,16 @@ impl Vfs {
     /// [`Error`] if the file no longer exists, or is another one.
     pub(crate) fn tag(&self, ino: u64) -> Result<Option<u128>, Error> {
         let program = env!("CARGO_PKG_VERSION").as_bytes();
-        let key = self.inodes.key();
-        Ok(match self.node(ino)? {
+        let key = self.options.number_key;
+        let node = self.node(ino)?;
+        Ok(match &node {
             Node::InContainer(id, node) => {
                 let process = if id.marker.is_some() { *PROCESS } else { 0 };
                 let parts = [&id.number.to_le_bytes()[..], &node.0.to_le_bytes(), &process.to_le_bytes(), program];
                 Some(key.hash128(&[b"c", &parts.concat()]))
             }
-            Node::SourceFile(path, file) => match self.source.find(path.folder(), path.name(), Wait::Always)? {
-                Some(SourceEntry::File(_, stat)) if stat.version.file() == file => {
-                    Some(key.hash128(&[b"f", &stat.version.to_bytes(), program]))
-                }
+            Node::SourceFile(path, _) => match self.source.find(path.folder(), path.name(), Wait::Always)? {
+                Some((now, stat)) if now == node => Some(key.hash128(&[b"f", &stat.version.to_bytes(), program])),
                 _ => return Err(Error::stale(path.to_path_buf())),
             },
             Node::SourceFolder(_) | Node::SourceLink(_) | Node::ControlFolder | Node::ControlFile(_) => None,
@@ -47,7 +45,7 @@ impl Vfs {
         match self.inodes.get(ino) {
             // A container that joins other files needs a full look-up.
             Some(Node::InContainer(id, _)) if id.others == 0 => {
-                let stat = self.source.store().stat(&id.path.to_path_buf(), Wait::Never);
+                let stat = self.source.store.stat(&id.path.to_path_buf(), Wait::Never);
                 stat.is_ok_and(|stat| stat == Some(id.stat))
             }
             _ => false,

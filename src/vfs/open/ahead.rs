@@ -13,7 +13,7 @@ use crate::{
     pool::{Place, pool},
     source::Wait,
     tree,
-    vfs::{Node, Vfs, namespace::source_tree::SourceEntry},
+    vfs::{Node, Vfs},
 };
 
 /// A path with numbers has a run for each of them, because any may be the one that grows.
@@ -27,7 +27,7 @@ const NUMBERS: usize = 4;
 
 /// The files that were begun most recently.
 #[derive(Debug)]
-pub(in crate::vfs) struct Begun(Mutex<Files>);
+pub(crate) struct Begun(Mutex<Files>);
 
 #[derive(Debug)]
 struct Files {
@@ -117,7 +117,7 @@ impl Vfs {
     }
 
     fn decode_front(&self, container: &Path, inside: &[u8]) -> Option<()> {
-        let Ok(Some(SourceEntry::Container(id))) = self.source.find_path(container) else { return None };
+        let Ok(Some((Node::InContainer(id, _), _))) = self.source.find_path(container) else { return None };
         let opened = self.opened(&id, Wait::Always).ok()?;
         let mut node = tree::ROOT;
         for name in std::str::from_utf8(inside).ok()?.split('/') {

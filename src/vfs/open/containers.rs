@@ -12,25 +12,19 @@ use std::{
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::{detection::LookedInto, opened::Opened};
+use super::opened::Opened;
 use crate::{
     cache::{Cache, Reservation, nonzero, trim_heap},
     limits,
     single_flight::SingleFlight,
     source::{Source, Wait},
-    store::{File, Watch, unveiled::Unveiled},
+    store::{File, Watch},
     tree,
     vfs::{
         Error,
         changes::{Invalidations, Stale},
-        namespace::{
-            container_id::ContainerId,
-            folder_states::{FolderStates, Marker},
-        },
-        report::{
-            coverage::Coverage,
-            problems::{Problem, Problems},
-        },
+        namespace::{container_id::ContainerId, folder_states::Marker, source_tree::SourceTree},
+        report::{coverage::Coverage, problems::Problem},
     },
     view::ReadContext,
     wanted,
@@ -62,18 +56,15 @@ impl Drop for Apart {
 }
 
 /// The open containers, least recently used last.
-pub(in crate::vfs) struct Containers {
-    store: Arc<Unveiled>,
-    cache: Arc<Cache>,
-    folders: Arc<FolderStates>,
+pub(crate) struct Containers {
+    source: Arc<SourceTree>,
     state: Mutex<State>,
     /// Tells the containers of this volume from those of others in the same cache.
     volume: u64,
     /// Bytes of memory that they may take together. A single one may take more.
     budget: usize,
     /// How many were opened and closed so far.
-    pub(in crate::vfs) counters: Counters,
-    problems: Arc<Problems>,
+    pub(crate) counters: Counters,
     invalidations: Arc<Invalidations>,
     /// Counts what checksums cover of the files.
     coverage: Option<Arc<Coverage>>,
@@ -81,9 +72,9 @@ pub(in crate::vfs) struct Containers {
 
 /// Counters since the start, for `stats.json`.
 #[derive(Debug, Default)]
-pub(in crate::vfs) struct Counters {
-    pub(in crate::vfs) opened: AtomicU64,
-    pub(in crate::vfs) closed: AtomicU64,
+pub(crate) struct Counters {
+    pub(crate) opened: AtomicU64,
+    pub(crate) closed: AtomicU64,
 }
 
 /// An opening of a container under way, for which others may wait.
@@ -126,19 +117,14 @@ impl Drop for Ending<'_> {
 }
 
 impl Containers {
-    pub(in crate::vfs) fn new(
-        store: Arc<Unveiled>,
-        cache: Arc<Cache>,
-        folders: Arc<FolderStates>,
-        problems: Arc<Problems>,
+    pub(crate) fn new(
+        source: Arc<SourceTree>,
         invalidations: Arc<Invalidations>,
         coverage: Option<Arc<Coverage>>,
     ) -> Arc<Self> {
-        let budget = (cache.usage().0 / limits::OPEN_MEMORY_PART).max(limits::OPEN_MEMORY);
+        let budget = (source.cache.usage().0 / limits::OPEN_MEMORY_PART).max(limits::OPEN_MEMORY);
         let this = Arc::new(Self {
-            store,
-            cache,
-            folders,
+            source,
             state: Mutex::new(State {
                 open: LruCache::new(nonzero(descriptors())),
                 opening: HashMap::new(),
@@ -148,12 +134,11 @@ impl Containers {
             volume: NEXT_NUMBER.fetch_add(1, Relaxed),
             budget: usize::try_from(budget).unwrap_or(usize::MAX),
             counters: Counters::default(),
-            problems,
             invalidations,
             coverage,
         });
         let weak = Arc::downgrade(&this);
-        this.cache.add_last_resort(move || weak.upgrade().map(|containers| containers.close_idle()));
+        this.cache().add_last_resort(move || weak.upgrade().map(|containers| containers.close_idle()));
         this
     }
 
@@ -173,26 +158,26 @@ impl Containers {
         self.counters.closed.fetch_add(1, Relaxed);
         let number = closed.opened.reader.container;
         match number & FOLDER {
-            0 => self.cache.forget_values(number),
-            _ => self.cache.forget(number),
+            0 => self.cache().forget_values(number),
+            _ => self.cache().forget(number),
         }
     }
 
-    pub(in crate::vfs) fn cache(&self) -> &Arc<Cache> {
-        &self.cache
+    pub(crate) fn cache(&self) -> &Arc<Cache> {
+        &self.source.cache
     }
 
     /// Returns how many may be open.
-    pub(in crate::vfs) fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         self.state.lock().open.cap().get()
     }
 
     /// Returns how many are open.
-    pub(in crate::vfs) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.state.lock().open.len()
     }
 
-    pub(in crate::vfs) fn is_open(&self, id: &Arc<ContainerId>) -> bool {
+    pub(crate) fn is_open(&self, id: &Arc<ContainerId>) -> bool {
         self.state.lock().open.contains(id)
     }
 
@@ -200,7 +185,7 @@ impl Containers {
     ///
     /// # Errors
     /// [`Error`] if the file has changed.
-    pub(in crate::vfs) fn get(&self, id: &Arc<ContainerId>) -> Result<Option<Arc<Opened>>, Error> {
+    pub(crate) fn get(&self, id: &Arc<ContainerId>) -> Result<Option<Arc<Opened>>, Error> {
         let found = self.state.lock().get(id);
         let Some(opened) = found else { return Ok(None) };
         if opened.reader.source.check_unchanged(Wait::Never).is_err() {
@@ -210,24 +195,23 @@ impl Containers {
         Ok(Some(opened))
     }
 
-    /// Returns the container, and opens it if necessary: on one thread, for which others wait. `siblings` finds the
-    /// files that it shows, and `looked_into` what is left of the look into it. A caller who waits for nothing has it opened
-    /// on the spot, if its file can be opened and read as far as necessary without waiting for a disk or for others.
+    /// Returns the container, and opens it if necessary: on one thread, for which others wait. `siblings` finds the files
+    /// that it shows. A caller who waits for nothing has it opened on the spot, if its file can be opened and read as far as
+    /// necessary without waiting for a disk or for others.
     ///
     /// # Errors
     /// [`Error`] if the file is gone, has changed, or cannot be parsed, or if the caller would have to wait.
-    pub(in crate::vfs) fn open(
+    pub(crate) fn open(
         &self,
         id: &Arc<ContainerId>,
         wait: Wait,
-        looked_into: impl FnOnce() -> Option<LookedInto>,
         siblings: impl FnOnce() -> Option<Arc<dyn tree::Siblings>>,
     ) -> Result<Arc<Opened>, Error> {
         if let Some(opened) = self.get(id)? {
             return Ok(opened);
         }
         if wait == Wait::Never {
-            let opened = self.open_at_once(id, looked_into, siblings);
+            let opened = self.open_at_once(id, siblings);
             return opened.ok_or_else(|| Error::would_block(Wait::Disk));
         }
         let mut state = self.state.lock();
@@ -240,7 +224,7 @@ impl Containers {
         let wants = || wanted::check().map_err(|error| Error::os(&error, "open", id.shown()));
         opening.get_or_try_init_while(wants, || {
             let _ending = Ending(self, id);
-            match self.open_now(id, looked_into(), siblings()) {
+            match self.open_now(id, siblings()) {
                 // The reader of this thread was killed; those of others were not.
                 Err(error) if error.errno() == libc::EINTR => Err(error),
                 done => Ok(done),
@@ -251,7 +235,6 @@ impl Containers {
     fn open_at_once(
         &self,
         id: &Arc<ContainerId>,
-        looked_into: impl FnOnce() -> Option<LookedInto>,
         siblings: impl FnOnce() -> Option<Arc<dyn tree::Siblings>>,
     ) -> Option<Arc<Opened>> {
         let version = id.stat.version;
@@ -259,9 +242,9 @@ impl Containers {
         if !is_simple || self.state.lock().opening.contains_key(id) {
             return None;
         }
-        let watch = self.store.watch(id.path.folder(), Wait::Never);
-        let (file, probed) = looked_into().map_or((None, None), |last| (Some(last.file), last.probed));
-        let file = file.or_else(|| self.store.open(&id.shown(), Wait::Never).ok());
+        let watch = self.source.store.watch(id.path.folder(), Wait::Never);
+        let (file, probed) = self.source.detection.take_last(version, Wait::Never);
+        let file = file.or_else(|| self.source.store.open(&id.shown(), Wait::Never).ok());
         let file = file.filter(|file| file.version() == version)?;
         let reader = self.reader(id, &file);
         // The open that waits finds errors again and reports them.
@@ -269,7 +252,7 @@ impl Containers {
         let opened = id.format.open_within(&quick, probed, None).ok();
         // A manifest's tree is made with its chunks. Bytes that were refused may have been taken for damage.
         if source.has_refused() {
-            self.cache.forget(reader.container);
+            self.cache().forget(reader.container);
             return None;
         }
         let (tree, room) = opened.filter(|(tree, _)| !tree.has_parts())?;
@@ -285,37 +268,32 @@ impl Containers {
             Some(_) => NEXT_NUMBER.fetch_add(1, Relaxed) | FOLDER,
             None => id.number_in(self.volume) & !FOLDER,
         };
-        ReadContext::new(self.source(file.clone()), self.cache.clone(), number)
+        ReadContext::new(self.source(file.clone()), self.cache().clone(), number)
     }
 
     /// Returns a context for bytes that belong to no container.
-    pub(in crate::vfs) fn apart(&self, source: Arc<dyn Source>) -> Apart {
+    pub(crate) fn apart(&self, source: Arc<dyn Source>) -> Apart {
         let number = NEXT_NUMBER.fetch_add(1, Relaxed) | FOLDER;
-        Apart(ReadContext::new(source, self.cache.clone(), number))
+        Apart(ReadContext::new(source, self.cache().clone(), number))
     }
 
     /// Returns the bytes of a file of a container.
-    pub(in crate::vfs) fn source(&self, file: Arc<dyn File>) -> Arc<dyn Source> {
+    pub(crate) fn source(&self, file: Arc<dyn File>) -> Arc<dyn Source> {
         match &self.coverage {
             Some(coverage) => coverage.noting(file),
             None => file.into_source(),
         }
     }
 
-    fn open_now(
-        &self,
-        id: &Arc<ContainerId>,
-        looked_into: Option<LookedInto>,
-        siblings: Option<Arc<dyn tree::Siblings>>,
-    ) -> Result<Arc<Opened>, Error> {
+    fn open_now(&self, id: &Arc<ContainerId>, siblings: Option<Arc<dyn tree::Siblings>>) -> Result<Arc<Opened>, Error> {
         let stale = || Error::stale(id.shown());
         // Before the file is looked at, so that no change is missed. The target of a followed link is in another
         // folder, and the chunks of a manifest may be.
-        let watch = self.store.watch(id.path.folder(), Wait::Always);
+        let watch = self.source.store.watch(id.path.folder(), Wait::Always);
         let watch = if id.stat.via_link || id.others != 0 { Watch::default() } else { watch };
-        let (file, probed) = looked_into.map_or((None, None), |last| (Some(last.file), last.probed));
-        let file = file.map_or_else(|| self.store.open(&id.file().to_path_buf(), Wait::Always), Ok);
-        let file = file.map_err(|e| self.problems.failed_to_open(&e, "open", id.shown()))?;
+        let (file, probed) = self.source.detection.take_last(id.stat.version, Wait::Always);
+        let file = file.map_or_else(|| self.source.store.open(&id.file().to_path_buf(), Wait::Always), Ok);
+        let file = file.map_err(|e| self.source.problems.failed_to_open(&e, "open", id.shown()))?;
         let state = file.version();
         if state != id.stat.version {
             return Err(stale());
@@ -323,9 +301,9 @@ impl Containers {
         // Parsing while the write that made this state goes on could give a mix, and no later time stamp would show it.
         std::thread::sleep(state.unsettled());
         let mut reader = self.reader(id, &file);
-        if let Some(marker) = id.marker {
-            let (folder, states) = (id.shown(), self.folders.clone());
-            let source = Marker { file: reader.source.clone(), states, folder, generation: marker.generation };
+        if id.marker.is_some() {
+            let (folder, states) = (id.shown(), self.source.folders.clone());
+            let source = Marker { file: reader.source.clone(), states, folder, generation: id.generation };
             reader = reader.with_source(Arc::new(source));
         }
         reader.source.check_unchanged(Wait::Always).map_err(|_| stale())?;
@@ -345,13 +323,13 @@ impl Containers {
         file: Arc<dyn File>,
     ) -> Arc<Opened> {
         for warning in tree.warnings() {
-            self.problems.note(Problem::of(id.shown(), warning.clone()));
+            self.source.problems.note(Problem::of(id.shown(), warning.clone()));
         }
         // Bytes that were served before the checksum was known to be wrong must not be served from the kernel's cache.
         let (invalidations, stale) = (self.invalidations.clone(), id.clone());
         let late = move || invalidations.push(Stale::Container(stale.clone()));
-        let late = self.cache.on_late_failure(reader.container, Arc::new(late));
-        let opened = Arc::new(Opened::new(reader, tree, file.version(), room, watch, late, id.marker.is_some()));
+        let late = self.cache().on_late_failure(reader.container, Arc::new(late));
+        let opened = Arc::new(Opened::new(id.clone(), reader, tree, room, watch, late));
         let open = Open { opened: opened.clone(), file, used: Instant::now() };
         let mut state = self.state.lock();
         let mut closed: Vec<_> = state.open.push(id.clone(), open).into_iter().collect();
@@ -381,9 +359,9 @@ impl Containers {
 
     /// Closes those whose file has lost its last name or is in another state, so that a deleted container's space is given
     /// back to the disk; and those that keep a filesystem below SOURCE from being unmounted and were not used for `idle`.
-    pub(in crate::vfs) fn sweep(&self, idle: Duration) {
+    pub(crate) fn sweep(&self, idle: Duration) {
         let is_idle = |id: &ContainerId, open: &Open| {
-            open.used.elapsed() >= idle && self.store.is_elsewhere(id.stat.version.file())
+            open.used.elapsed() >= idle && self.source.store.is_elsewhere(id.stat.version.file())
         };
         let state = self.state.lock();
         let idle: Vec<_> = state.open.iter().filter(|(id, open)| is_idle(id, open)).map(|(id, _)| id.clone()).collect();
@@ -400,17 +378,17 @@ impl Containers {
     }
 
     /// Closes a container whose file is gone or in another state, with what is cached of it.
-    pub(in crate::vfs) fn close(&self, id: &Arc<ContainerId>) {
+    pub(crate) fn close(&self, id: &Arc<ContainerId>) {
         let closed = self.state.lock().open.pop(id);
         if let Some(closed) = closed {
             self.counters.closed.fetch_add(1, Relaxed);
-            self.cache.forget(closed.opened.reader.container);
+            self.cache().forget(closed.opened.reader.container);
         }
     }
 }
 
 /// Returns how many files of each kind this process may keep open.
-pub(in crate::vfs) fn descriptors() -> usize {
+pub(crate) fn descriptors() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / limits::DESCRIPTORS_PART).unwrap_or(usize::MAX).clamp(8, limits::OPEN_SOURCES)
 }

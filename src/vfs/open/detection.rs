@@ -1,6 +1,6 @@
 //! Which of SOURCE's files are containers: each state of a file is looked into once, and the verdict is remembered.
 
-use std::{collections::HashMap, ffi::OsStr, hash::BuildHasherDefault, io, ops::ControlFlow, path::Path, sync::Arc};
+use std::{collections::HashMap, ffi::OsStr, hash::BuildHasherDefault, io, path::Path, sync::Arc};
 
 use parking_lot::Mutex;
 
@@ -17,7 +17,7 @@ use crate::{
     vfs::{
         Error,
         namespace::{
-            beside::{Beside, check_way, may_read_both},
+            beside::{Beside, Ways, may_read_both},
             number_key::{NumberKey, Unhashed},
         },
         report::problems::{Problem, Problems},
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// How often a file that changes while it is looked into is tried again.
-pub(in crate::vfs) const TRIES: usize = 4;
+pub(crate) const TRIES: usize = 4;
 
 /// Other files of one container that are looked at for its own state; of more, only their folder is.
 const WATCHED: usize = 1024;
@@ -39,7 +39,7 @@ const WATCHED_PATHS: usize = 256 << 10;
 
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::vfs) enum Verdict {
+pub(crate) enum Verdict {
     Plain,
     /// With the state of the other files that it shows; 0 where there are none.
     Container(&'static Format, u64),
@@ -57,6 +57,8 @@ enum Known {
     Container(&'static Format),
     /// One that shows other files' content, too.
     WithOthers(&'static Format),
+    /// It can't be read: an ordinary file, until the next look. Not remembered.
+    Unreadable,
 }
 
 impl Known {
@@ -68,7 +70,7 @@ impl Known {
                 let names: Vec<_> = formats.iter().map(|format| format.name).collect();
                 Some(format!("none of {}", names.join(", ")))
             }
-            Self::Refused => None,
+            Self::Refused | Self::Unreadable => None,
             Self::Container(format) => Some(format.name.into()),
             Self::WithOthers(format) => Some(format!("{}, with others", format.name)),
         }
@@ -82,14 +84,14 @@ impl Known {
 }
 
 /// A folder that is a container.
-pub(in crate::vfs) struct FoundFolder {
-    pub(in crate::vfs) format: &'static Format,
+pub(crate) struct FoundFolder {
+    pub(crate) format: &'static Format,
     /// The marker, as a path below the folder.
-    pub(in crate::vfs) marker: &'static str,
+    pub(crate) marker: &'static str,
     /// Owner and readers of the folder, times, size and version of the marker.
-    pub(in crate::vfs) stat: Stat,
+    pub(crate) stat: Stat,
     /// The state of the other files that the marker names; 0 if there are none.
-    pub(in crate::vfs) others: u64,
+    pub(crate) others: u64,
 }
 
 /// Returns what is said of a folder that is a container. Who may list a folder but not enter it reads nothing in it.
@@ -101,12 +103,15 @@ fn marked(folder: &Stat, marker: &Stat) -> Stat {
 
 /// What a folder was entered for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::vfs) enum Entered {
+pub(crate) enum Entered {
     /// One name in it is looked up.
     ToLookUp,
     /// All its names are listed.
     ToList,
 }
+
+/// The kind of key under which the format of an entered folder is remembered.
+const ENTERED: &str = "entered folder";
 
 /// Returns the names in a folder that a format's markers are, or lie below.
 fn first_names(format: &'static Format) -> impl Iterator<Item = &'static OsStr> {
@@ -125,28 +130,21 @@ enum Marked {
     Refused,
 }
 
-/// What came of looking into a file.
-enum Look {
-    Known(Known),
-    /// It can't be read: an ordinary file, until the next look.
-    Unreadable,
-    /// It is in another state by now.
-    Changed,
-}
-
 /// A container that was looked into. Usually it is opened next.
-pub(in crate::vfs) struct LookedInto {
-    pub(in crate::vfs) file: Arc<dyn File>,
+struct LookedInto {
+    file: Arc<dyn File>,
     /// Whether the look waited for nothing, so that opening need not either.
     is_at_once: bool,
-    pub(in crate::vfs) probed: Option<Probed>,
+    probed: Option<Probed>,
 }
 
 /// The last container that was looked into.
-pub(in crate::vfs) type LastLook = Mutex<Option<LookedInto>>;
+type LastLook = Mutex<Option<LookedInto>>;
 
 /// The verdicts on the files that were looked into.
-pub(in crate::vfs) struct Detection {
+pub(crate) struct Detection {
+    store: Arc<Unveiled>,
+    problems: Arc<Problems>,
     key: NumberKey,
     /// The formats whose containers are files.
     formats: Vec<&'static Format>,
@@ -160,52 +158,48 @@ pub(in crate::vfs) struct Detection {
     last: Arc<LastLook>,
 }
 
-/// The other files of a container, as far as they are looked at.
-#[derive(Debug, Default)]
-struct Watched {
-    paths: Vec<Box<str>>,
-    /// Whether there are more, for which the folder has to do.
-    has_more: bool,
-}
-
-impl Watched {
-    fn of(others: &[Box<str>]) -> Self {
-        let mut room = WATCHED_PATHS;
-        let paths = others.iter().take(WATCHED).map_while(|path| {
-            room = room.checked_sub(path.len())?;
-            Some(path.clone())
-        });
-        let paths: Vec<_> = paths.collect();
-        Self { has_more: paths.len() < others.len(), paths }
+/// Returns the other files of a container that are looked at. If there are more, the last one is their folder: `""`.
+fn watched(others: &[Box<str>]) -> Vec<Box<str>> {
+    let mut room = WATCHED_PATHS;
+    let fitting = others.iter().take(WATCHED).map_while(|path| {
+        room = room.checked_sub(path.len())?;
+        Some(path.clone())
+    });
+    let mut paths: Vec<_> = fitting.collect();
+    if paths.len() < others.len() {
+        paths.push("".into());
     }
+    paths
 }
 
 impl Detection {
-    pub(in crate::vfs) fn new(key: NumberKey, formats: Formats, is_alone: bool, cache: Arc<Cache>) -> Self {
+    pub(crate) fn new(
+        store: Arc<Unveiled>,
+        problems: Arc<Problems>,
+        key: NumberKey,
+        formats: Formats,
+        is_alone: bool,
+        cache: Arc<Cache>,
+    ) -> Self {
         let (formats, folders) = formats.iter().copied().partition(|format| format.markers.is_empty());
         let last = Arc::<LastLook>::default();
         let weak = Arc::downgrade(&last);
         cache.add_last_resort(move || weak.upgrade().map(|last| last.lock().take().is_some()));
-        Self { key, formats, folders, is_alone, verdicts: Mutex::default(), cache, last }
+        Self { store, problems, key, formats, folders, is_alone, verdicts: Mutex::default(), cache, last }
     }
 
-    /// Returns what is left of the last look into a file, if it was in this state and opening it takes no more than `wait`.
-    pub(in crate::vfs) fn take_last(&self, version: Version, wait: Wait) -> Option<LookedInto> {
+    /// Returns what is left of the last look into a file, if it was in this state and opening it takes no more than `wait`:
+    /// the open file, and what was parsed of it.
+    pub(crate) fn take_last(&self, version: Version, wait: Wait) -> (Option<Arc<dyn File>>, Option<Probed>) {
         let is_wanted =
             |last: &mut LookedInto| last.file.version() == version && (wait == Wait::Always || last.is_at_once);
-        self.last.lock().take_if(is_wanted)
+        let last = self.last.lock().take_if(is_wanted);
+        last.map_or((None, None), |last| (Some(last.file), last.probed))
     }
 
     /// Gives up what is left of the last look.
-    pub(in crate::vfs) fn forget_last(&self) {
+    pub(crate) fn forget_last(&self) {
         let last = self.last.lock().take();
-        drop(last);
-    }
-
-    /// Keeps what is left of a look into a container. What was parsed while a write may have been under way is not used.
-    fn keep_last(&self, file: Arc<dyn File>, probed: Option<Probed>, is_settled: bool, is_at_once: bool) {
-        let probed = probed.filter(|_| is_settled);
-        let last = self.last.lock().replace(LookedInto { file, is_at_once, probed });
         drop(last);
     }
 
@@ -213,20 +207,13 @@ impl Detection {
     ///
     /// # Errors
     /// [`Error`] where it can't be found out for want of something that comes back, or the caller would have to wait.
-    pub(in crate::vfs) fn look(
-        &self,
-        store: &Unveiled,
-        path: &FilePath,
-        stat: &Stat,
-        problems: &Problems,
-        wait: Wait,
-    ) -> Result<Option<Verdict>, Error> {
-        let by_name = store.detects_by_name() && !self.is_alone && !self.is_known(path, stat);
-        let found = if by_name && self.recall(store, self.key_of(path, stat), stat).is_none() {
+    pub(crate) fn look(&self, path: &FilePath, stat: &Stat, wait: Wait) -> Result<Option<Verdict>, Error> {
+        let by_name = self.store.detects_by_name() && !self.is_alone && !self.is_known(path, stat);
+        let found = if by_name && self.recall(self.key_of(path, stat), stat).is_none() {
             let format = tree::format_of_name(&self.formats, path.name());
             Some(format.map_or(Verdict::Plain, |format| Verdict::Container(format, 0)))
         } else {
-            self.look_into(store, path, stat, problems, wait)?
+            self.look_into(path, stat, wait)?
         };
         // Below the `.source` of a container, an ordinary file instead of one of its format.
         Ok(found.map(|verdict| match verdict {
@@ -236,19 +223,19 @@ impl Detection {
     }
 
     /// Whether a file in this state was found to be a container that is too damaged to be shown as one.
-    pub(in crate::vfs) fn is_refused(&self, path: &FilePath, stat: &Stat) -> bool {
+    pub(crate) fn is_refused(&self, path: &FilePath, stat: &Stat) -> bool {
         self.verdicts.lock().get(self.key_of(path, stat)) == Some(Known::Refused)
     }
 
     /// What another process found a file in this state to be, if the store remembers that.
-    fn recall(&self, store: &Unveiled, key: u64, stat: &Stat) -> Option<Known> {
-        let known = Known::of_word(&store.recall(&stat.version)?, &self.formats)?;
+    fn recall(&self, key: u64, stat: &Stat) -> Option<Known> {
+        let known = Known::of_word(&self.store.recall(&stat.version)?, &self.formats)?;
         self.verdicts.lock().put(key, known);
         Some(known)
     }
 
     /// Whether a file in this state was looked into.
-    pub(in crate::vfs) fn is_known(&self, path: &FilePath, stat: &Stat) -> bool {
+    pub(crate) fn is_known(&self, path: &FilePath, stat: &Stat) -> bool {
         self.verdicts.lock().get(self.key_of(path, stat)).is_some()
     }
 
@@ -260,45 +247,46 @@ impl Detection {
         self.key.hash(&[&stat.version.to_bytes(), &names.to_le_bytes()])
     }
 
+    /// Returns what is remembered under a key, or else what `find` finds; `None` where that is no longer so. What cannot be
+    /// read is not remembered.
+    fn known_or(&self, key: u64, find: impl FnOnce() -> Result<Option<Known>, Error>) -> Result<Option<Known>, Error> {
+        let known = self.verdicts.lock().get(key);
+        if known.is_some() {
+            return Ok(known);
+        }
+        let found = find()?;
+        if let Some(known) = found.filter(|known| *known != Known::Unreadable) {
+            self.verdicts.lock().put(key, known);
+        }
+        Ok(found)
+    }
+
     /// As [`Self::look`], by the file's content in any case.
     ///
     /// # Errors
     /// As [`Self::look`].
-    pub(in crate::vfs) fn look_into(
-        &self,
-        store: &Unveiled,
-        path: &FilePath,
-        stat: &Stat,
-        problems: &Problems,
-        wait: Wait,
-    ) -> Result<Option<Verdict>, Error> {
+    pub(crate) fn look_into(&self, path: &FilePath, stat: &Stat, wait: Wait) -> Result<Option<Verdict>, Error> {
         let key = self.key_of(path, stat);
-        let known = self.verdicts.lock().get(key);
-        let known = known.or_else(|| self.recall(store, key, stat));
-        let known = match known {
-            Some(known) => known,
-            None => match self.find_out(store, path, stat, problems, &self.formats, wait)? {
-                Look::Known(known) => {
-                    self.verdicts.lock().put(key, known);
-                    if let Some(word) =
-                        known.to_word(&self.formats).filter(|_| !self.is_plain_to_see(path, stat, known))
-                    {
-                        store.remember(&stat.version, word.as_bytes());
-                    }
-                    known
-                }
-                Look::Unreadable => return Ok(Some(Verdict::Plain)),
-                Look::Changed => return Ok(None),
-            },
-        };
-        if wait == Wait::Never && matches!(known, Known::WithOthers(_)) {
-            return Err(Error::would_block(Wait::Disk));
+        let known = self.known_or(key, || {
+            if let Some(known) = self.recall(key, stat) {
+                return Ok(Some(known));
+            }
+            let found = self.find_out(path, stat, &self.formats, wait)?;
+            let told = found.filter(|known| !self.is_plain_to_see(path, stat, *known));
+            if let Some(word) = told.and_then(|known| known.to_word(&self.formats)) {
+                self.store.remember(&stat.version, word.as_bytes());
+            }
+            Ok(found)
+        })?;
+        match known {
+            Some(Known::WithOthers(_)) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
+            Some(known) => self.verdict(path, stat, known),
+            None => Ok(None),
         }
-        self.verdict(store, path, stat, problems, known)
     }
 
     /// Returns whether folders can be containers.
-    pub(in crate::vfs) fn has_folders(&self) -> bool {
+    pub(crate) fn has_folders(&self) -> bool {
         !self.folders.is_empty()
     }
 
@@ -308,17 +296,15 @@ impl Detection {
     ///
     /// # Errors
     /// As [`Self::look`].
-    pub(in crate::vfs) fn look_into_folder(
+    pub(crate) fn look_into_folder(
         &self,
-        store: &Unveiled,
         path: &FilePath,
         stat: &Stat,
-        problems: &Problems,
         entered: Option<Entered>,
     ) -> Result<Option<FoundFolder>, Error> {
-        let state = self.key.hash(&[path.parts()[0], b"/", path.parts()[1], b"/", &stat.version.to_bytes()]);
+        let store = &self.store;
         // A folder in which no marker can be while it is in the same state.
-        let plain = Key::named("plain folder", &state.to_le_bytes());
+        let plain = self.key_of_folder("plain folder", path, stat);
         if self.cache.parsed::<()>(plain).is_some() {
             return Ok(None);
         }
@@ -330,7 +316,7 @@ impl Detection {
             let folder = path.to_path_buf();
             let names: Vec<_> = self.folders.iter().flat_map(|format| first_names(format)).collect();
             let looked = store.expect_in(&folder, &names, entered == Entered::ToList);
-            looked.map_err(|error| problems.failed(&error, "stat", folder))?;
+            looked.map_err(|error| self.problems.failed(&error, "stat", folder))?;
         }
         for format in &self.folders {
             let is_asked = || entered.is_some() || format.has_name(path.name()) || was == Some(*format);
@@ -347,10 +333,11 @@ impl Detection {
                     continue;
                 }
                 let marker = FilePath::new(folder.clone(), OsStr::new(name));
-                match self.look_at_marker(store, (&marker, stat), problems, format)? {
+                match self.look_at_marker(&marker, stat, format)? {
                     Marked::Sound(shown, others) => {
                         if by_name {
-                            self.cache.keep_parsed(self.key_of_entered(path, stat), *format, self.cache.hold(0));
+                            let key = self.key_of_folder(ENTERED, path, stat);
+                            self.cache.keep_parsed(key, *format, self.cache.hold(0));
                         }
                         return Ok(Some(FoundFolder { format, marker: name, stat: shown, others }));
                     }
@@ -372,26 +359,21 @@ impl Detection {
     }
 
     /// Returns the format of the container that a folder was when it was entered.
-    pub(in crate::vfs) fn was_entered(&self, path: &FilePath, stat: &Stat) -> Option<&'static Format> {
-        self.cache.parsed::<&'static Format>(self.key_of_entered(path, stat)).map(|format| *format)
+    pub(crate) fn was_entered(&self, path: &FilePath, stat: &Stat) -> Option<&'static Format> {
+        self.cache.parsed::<&'static Format>(self.key_of_folder(ENTERED, path, stat)).map(|format| *format)
     }
 
-    fn key_of_entered(&self, path: &FilePath, stat: &Stat) -> Key {
-        let parts = [path.parts()[0], b"/", path.parts()[1], b"/", &stat.version.to_bytes()];
-        Key::named("entered folder", &self.key.hash(&parts).to_le_bytes())
+    /// Returns the name of what is known of a folder in a state.
+    fn key_of_folder(&self, kind: &str, path: &FilePath, stat: &Stat) -> Key {
+        let [folder, name] = path.parts();
+        Key::named(kind, &self.key.hash(&[folder, b"/", name, b"/", &stat.version.to_bytes()]).to_le_bytes())
     }
 
     /// Returns the state of a marker that makes its folder a container, and of the other files that it names.
-    fn look_at_marker(
-        &self,
-        store: &Unveiled,
-        (path, folder): (&FilePath, &Stat),
-        problems: &Problems,
-        format: &&'static Format,
-    ) -> Result<Marked, Error> {
+    fn look_at_marker(&self, path: &FilePath, folder: &Stat, format: &&'static Format) -> Result<Marked, Error> {
         let full = path.to_path_buf();
         for _ in 0..TRIES {
-            let marker = match store.stat(&full, Wait::Always) {
+            let marker = match self.store.stat(&full, Wait::Always) {
                 Ok(Some(marker)) if marker.kind == Kind::File => marker,
                 Ok(None) => return Ok(Marked::Absent),
                 Err(error) if is_shortage(&error) => return Err(Error::os(&error, "stat", full)),
@@ -399,27 +381,17 @@ impl Detection {
                 Ok(Some(_)) | Err(_) => return Ok(Marked::Unknown),
             };
             let shown = marked(folder, &marker);
-            let way = check_way(store, &shown, path.folder(), Path::new(path.name()));
+            let way = Ways::default().check(&self.store, &shown, path.folder(), Path::new(path.name()));
             if !may_read_both(&shown, &marker) || way.is_err() {
                 let message = "not all who may read the folder may read this file, so it is shown as a plain folder";
-                problems.note(Problem::of(full, message.into()));
+                self.problems.note(Problem::of(full, message.into()));
                 return Ok(Marked::Refused);
             }
             let key = self.key.hash(&[format.name.as_bytes(), b"/", &marker.version.to_bytes()]);
-            let known = self.verdicts.lock().get(key);
-            let known = match known {
-                Some(known) => known,
-                None => match self.find_out(store, path, &marker, problems, &[*format], Wait::Always)? {
-                    Look::Known(known) => {
-                        self.verdicts.lock().put(key, known);
-                        known
-                    }
-                    Look::Unreadable => return Ok(Marked::Refused),
-                    Look::Changed => continue,
-                },
-            };
+            let known = self.known_or(key, || self.find_out(path, &marker, &[*format], Wait::Always))?;
+            let Some(known) = known else { continue };
             let shown = Stat { kind: Kind::File, ..shown };
-            match self.verdict(store, path, &shown, problems, known)? {
+            match self.verdict(path, &shown, known)? {
                 Some(Verdict::Container(_, others)) => return Ok(Marked::Sound(shown, others)),
                 Some(Verdict::Plain) => return Ok(Marked::Refused),
                 None => {}
@@ -429,19 +401,12 @@ impl Detection {
     }
 
     /// Returns what a file is of which something is known.
-    fn verdict(
-        &self,
-        store: &Unveiled,
-        path: &FilePath,
-        stat: &Stat,
-        problems: &Problems,
-        known: Known,
-    ) -> Result<Option<Verdict>, Error> {
+    fn verdict(&self, path: &FilePath, stat: &Stat, known: Known) -> Result<Option<Verdict>, Error> {
         Ok(Some(match known {
-            Known::Plain | Known::Refused => Verdict::Plain,
+            Known::Plain | Known::Refused | Known::Unreadable => Verdict::Plain,
             Known::Container(format) => Verdict::Container(format, 0),
-            Known::WithOthers(format) => match self.state_of_others(store, path, stat, format) {
-                Ok(state) => return self.with_others(store, path, stat, problems, (format, state)),
+            Known::WithOthers(format) => match self.state_of_others(path, stat, format) {
+                Ok(state) => return self.with_others(path, stat, format, state),
                 Err(error) => return Err(Error::os(&error, "open", path.to_path_buf())),
             },
         }))
@@ -454,28 +419,101 @@ impl Detection {
         stat.size <= SMALL && known == by_name
     }
 
-    /// Looks into a file.
-    fn find_out(
+    /// Opens a file, which has to be in this state, and asks something of it.
+    fn ask<T>(
         &self,
-        store: &Unveiled,
         path: &FilePath,
         stat: &Stat,
-        problems: &Problems,
+        wait: Wait,
+        ask: impl FnOnce(Arc<dyn File>) -> Result<T, SourceError>,
+    ) -> Result<T, SourceError> {
+        let file = self.store.open(&path.to_path_buf(), wait)?;
+        if file.version() == stat.version { ask(file) } else { Err(SourceError::Changed) }
+    }
+
+    /// Returns what is known of a file that could not be asked; `None` where it is in another state by now. The problem is
+    /// noted if it `is_meant` to be a container.
+    fn unreadable(&self, path: &FilePath, error: SourceError, is_meant: bool) -> Result<Option<Known>, Error> {
+        match error {
+            // Only what the file says of itself makes it an ordinary one for good.
+            SourceError::Io(error) if is_shortage(&error) => Err(Error::os(&error, "open", path.to_path_buf())),
+            SourceError::Changed => Ok(None),
+            error => {
+                if is_meant {
+                    self.problems.note(Problem::of(path.to_path_buf(), format!("can't be read: {error}")));
+                }
+                log::debug!("{}: {error}", path.to_path_buf().display());
+                Ok(Some(Known::Unreadable))
+            }
+        }
+    }
+
+    /// Notes that a file is not shown as the container that it is meant to be.
+    fn refused(&self, path: &FilePath, format: &Format, error: &FormatError) -> Known {
+        let message = format!("not shown as a {} container: {error}", format.title);
+        self.problems.note(Problem::of(path.to_path_buf(), message));
+        Known::Refused
+    }
+
+    /// Looks into a file; `None` where it is in another state by now.
+    fn find_out(
+        &self,
+        path: &FilePath,
+        stat: &Stat,
         formats: &[&'static Format],
         wait: Wait,
-    ) -> Result<Look, Error> {
-        let looked = store.open(&path.to_path_buf(), wait).map_err(SourceError::from).and_then(|file| {
-            if file.version() != stat.version {
-                return Err(SourceError::Changed);
+    ) -> Result<Option<Known>, Error> {
+        let looked = self.ask(path, stat, wait, |file| self.detect(file, path.name(), formats, wait));
+        Ok(Some(match looked {
+            Ok((Detected::Container(format), others)) if others.is_empty() => Known::Container(format),
+            Ok((Detected::Container(format), others)) => {
+                self.keep_others(stat, others);
+                Known::WithOthers(format)
             }
-            // Both names count: a link may have a finished name and lead to a file that has not.
-            let is_partial = |name: &[u8]| name.ends_with(b".partial");
-            let own = file.name().as_encoded_bytes();
-            let name = if is_partial(own) { own } else { path.name().as_encoded_bytes() };
-            if wait == Wait::Never {
-                return Ok((self.detect_at_once(file.clone(), name, formats)?, None));
+            Ok((Detected::Plain, _)) => Known::Plain,
+            Ok((Detected::Refused(format, error), _)) => self.refused(path, format, &error),
+            // A look that waits says what is wrong.
+            Err(_) if wait == Wait::Never => return Err(Error::would_block(Wait::Disk)),
+            Err(error) => {
+                // Whether it is a container can't be known. Its name may say so; as SOURCE it has to be one.
+                let is_marker = formats.iter().any(|format| !format.markers.is_empty());
+                let is_meant = self.is_alone || is_marker || tree::should_be_container(formats, path.name());
+                return self.unreadable(path, error, is_meant);
             }
-            let (source, is_settled) = (file.clone().into_source(), stat.version.unsettled().is_zero());
+        }))
+    }
+
+    /// Looks into an open file: what it is, and the other files that it names. A container is kept for its opening.
+    ///
+    /// # Errors
+    /// [`SourceError`]; also for a caller who waits for nothing, if the first bytes in memory are not enough, and for files
+    /// that are damaged and containers that show others.
+    fn detect(
+        &self,
+        file: Arc<dyn File>,
+        name: &OsStr,
+        formats: &[&'static Format],
+        wait: Wait,
+    ) -> Result<(Detected, Vec<Box<str>>), SourceError> {
+        // Both names count: a link may have a finished name and lead to a file that has not.
+        let is_partial = |name: &OsStr| name.as_encoded_bytes().ends_with(b".partial");
+        let name = if is_partial(file.name()) { file.name() } else { name }.as_encoded_bytes();
+        let (is_settled, is_at_once) = (file.version().unsettled().is_zero(), wait == Wait::Never);
+        let source = file.clone().into_source();
+        let (detected, others, probed) = if is_at_once {
+            let (source, memory) =
+                (Bound::new(source, wait, Some(limits::QUICK_OPEN)), WorkingMemory::at_once(&self.cache));
+            let detected = tree::detect_within(formats, &source, name, &memory)?;
+            let is_clear = match &detected {
+                Detected::Plain => true,
+                Detected::Container(format) => (format.others)(&source, &Unlimited)?.is_empty(),
+                Detected::Refused(..) => false,
+            };
+            if !is_clear || source.has_refused() {
+                return Err(SourceError::WouldBlock);
+            }
+            (detected, Vec::new(), memory.into_probed())
+        } else {
             let (detected, probed) = self.cache.in_steps(refused_memory, || {
                 let memory = WorkingMemory::new(&self.cache);
                 let detected = tree::detect_within(formats, &*source, name, &memory)?;
@@ -483,123 +521,49 @@ impl Detection {
             })?;
             let others = match detected {
                 Detected::Container(format) => self.others_of(format, &*source)?,
-                _ => None,
+                _ => Vec::new(),
             };
-            if matches!(detected, Detected::Container(_)) {
-                self.keep_last(file, probed, is_settled, false);
-            }
-            Ok((detected, others))
-        });
-        Ok(Look::Known(match looked {
-            Ok((Detected::Container(format), Some(others))) => {
-                self.keep_others(stat, others);
-                Known::WithOthers(format)
-            }
-            Ok((Detected::Container(format), _)) => Known::Container(format),
-            Ok((Detected::Plain, _)) => Known::Plain,
-            Ok((Detected::Refused(format, error), _)) => {
-                let message = format!("not shown as a {} container: {error}", format.title);
-                problems.note(Problem::of(path.to_path_buf(), message));
-                Known::Refused
-            }
-            // A look that waits says what is wrong.
-            Err(_) if wait == Wait::Never => return Err(Error::would_block(Wait::Disk)),
-            // Only what the file says of itself makes it an ordinary one for good.
-            Err(SourceError::Io(error)) if is_shortage(&error) => {
-                return Err(Error::os(&error, "open", path.to_path_buf()));
-            }
-            Err(SourceError::Changed) => return Ok(Look::Changed),
-            Err(error) => {
-                // Whether it is a container can't be known. Its name may say so; as SOURCE it has to be one.
-                let is_marker = formats.iter().any(|format| !format.markers.is_empty());
-                if self.is_alone || is_marker || tree::should_be_container(formats, path.name()) {
-                    problems.note(Problem::of(path.to_path_buf(), format!("can't be read: {error}")));
-                }
-                log::debug!("{}: {error}", path.to_path_buf().display());
-                return Ok(Look::Unreadable);
-            }
-        }))
-    }
-
-    /// Looks into a file whose first bytes are in memory.
-    ///
-    /// # Errors
-    /// [`SourceError`] if that is not enough, for files that are damaged, and for containers that show others.
-    fn detect_at_once(
-        &self,
-        file: Arc<dyn File>,
-        name: &[u8],
-        formats: &[&'static Format],
-    ) -> Result<Detected, SourceError> {
-        let is_settled = file.version().unsettled().is_zero();
-        let source = Bound::new(file.clone().into_source(), Wait::Never, Some(limits::QUICK_OPEN));
-        let memory = WorkingMemory::at_once(&self.cache);
-        let detected = tree::detect_within(formats, &source, name, &memory)?;
-        let is_clear = match &detected {
-            Detected::Plain => true,
-            Detected::Container(format) => (format.others)(&source, &Unlimited)?.is_empty(),
-            Detected::Refused(..) => false,
+            (detected, others, probed)
         };
-        if !is_clear || source.has_refused() {
-            return Err(SourceError::WouldBlock);
-        }
         if matches!(detected, Detected::Container(_)) {
-            self.keep_last(file, memory.into_probed(), is_settled, true);
+            // What was parsed while a write may have been under way is not used.
+            let looked_into = LookedInto { file, is_at_once, probed: probed.filter(|_| is_settled) };
+            let last = self.last.lock().replace(looked_into);
+            drop(last);
         }
-        Ok(detected)
+        Ok((detected, others))
     }
 
     /// What a file is whose other files are in a state: looked at once for each.
     fn with_others(
         &self,
-        store: &Unveiled,
         path: &FilePath,
         stat: &Stat,
-        problems: &Problems,
-        (format, state): (&'static Format, u64),
+        format: &'static Format,
+        state: u64,
     ) -> Result<Option<Verdict>, Error> {
         let Some(check) = format.check_others else { return Ok(Some(Verdict::Container(format, state))) };
         let key = self.key.hash(&[&self.key_of(path, stat).to_le_bytes(), &state.to_le_bytes()]);
-        let known = self.verdicts.lock().get(key);
-        let known = match known {
-            Some(known) => known,
-            None => {
-                let checked =
-                    store.open(&path.to_path_buf(), Wait::Always).map_err(SourceError::from).and_then(|file| {
-                        if file.version() != stat.version {
-                            return Err(SourceError::Changed);
-                        }
-                        let (file, beside) = (file.into_source(), Beside { store, path, stat });
-                        let checked = self
-                            .cache
-                            .in_steps(tree::refused, || check(&*file, &beside, &WorkingMemory::new(&self.cache)));
-                        match checked {
-                            Err(FormatError::Source(error)) => Err(error),
-                            checked => Ok(checked),
-                        }
-                    });
-                let known = match checked {
-                    Ok(Ok(())) => Known::WithOthers(format),
-                    Ok(Err(FormatError::Refused { class: Class::Absent, .. })) => Known::Refused,
-                    Ok(Err(error)) => {
-                        let message = format!("not shown as a {} container: {error}", format.title);
-                        problems.note(Problem::of(path.to_path_buf(), message));
-                        Known::Refused
-                    }
-                    Err(SourceError::Io(error)) if is_shortage(&error) => {
-                        return Err(Error::os(&error, "open", path.to_path_buf()));
-                    }
-                    Err(SourceError::Changed) => return Ok(None),
-                    Err(error) => {
-                        problems.note(Problem::of(path.to_path_buf(), format!("can't be read: {error}")));
-                        return Ok(Some(Verdict::Plain));
-                    }
-                };
-                self.verdicts.lock().put(key, known);
-                known
-            }
-        };
-        Ok(Some(if known == Known::Refused { Verdict::Plain } else { Verdict::Container(format, state) }))
+        let known = self.known_or(key, || {
+            let checked = self.ask(path, stat, Wait::Always, |file| {
+                let (file, beside) = (file.into_source(), Beside { store: &self.store, path, stat });
+                let check = || check(&*file, &beside, &WorkingMemory::new(&self.cache));
+                match self.cache.in_steps(tree::refused, check) {
+                    Err(FormatError::Source(error)) => Err(error),
+                    checked => Ok(checked),
+                }
+            });
+            Ok(Some(match checked {
+                Ok(Ok(())) => Known::WithOthers(format),
+                Ok(Err(FormatError::Refused { class: Class::Absent, .. })) => Known::Refused,
+                Ok(Err(error)) => self.refused(path, format, &error),
+                Err(error) => return self.unreadable(path, error, true),
+            }))
+        })?;
+        Ok(known.map(|known| match known {
+            Known::WithOthers(_) => Verdict::Container(format, state),
+            _ => Verdict::Plain,
+        }))
     }
 
     fn key_of_others(&self, stat: &Stat) -> Key {
@@ -608,9 +572,9 @@ impl Detection {
     }
 
     /// Remembers what a container with other files names.
-    fn keep_others(&self, stat: &Stat, others: Arc<Watched>) -> Arc<Watched> {
-        let usage = others.paths.iter().map(|path| size_of_val(path) + path.len()).sum::<usize>();
-        self.cache.keep_shared(self.key_of_others(stat), others, self.cache.hold(usage as u64))
+    fn keep_others(&self, stat: &Stat, others: Vec<Box<str>>) -> Arc<Vec<Box<str>>> {
+        let usage = others.iter().map(|path| size_of_val(path) + path.len()).sum::<usize>();
+        self.cache.keep_parsed(self.key_of_others(stat), others, self.cache.hold(usage as u64))
     }
 
     /// The state that the other files are in which a container shows: another number when any of them comes, goes, or
@@ -618,34 +582,25 @@ impl Detection {
     ///
     /// # Errors
     /// What comes back: memory that there is not now, a reader that was killed.
-    fn state_of_others(&self, store: &Unveiled, path: &FilePath, stat: &Stat, format: &Format) -> io::Result<u64> {
+    fn state_of_others(&self, path: &FilePath, stat: &Stat, format: &Format) -> io::Result<u64> {
         let others = match self.cache.parsed(self.key_of_others(stat)) {
             Some(known) => known,
-            None => {
-                let opened = store.open(&path.to_path_buf(), Wait::Always).ok();
-                let opened = opened.filter(|file| file.version() == stat.version);
-                match opened.map(|file| self.others_of(format, &*file.into_source())) {
-                    Some(Err(SourceError::Io(error))) if is_shortage(&error) => return Err(error),
-                    Some(Ok(others)) => self.keep_others(stat, others.unwrap_or_default()),
-                    // It is looked at again the next time.
-                    _ => Arc::default(),
-                }
-            }
+            None => match self.ask(path, stat, Wait::Always, |file| self.others_of(format, &*file.into_source())) {
+                Ok(others) => self.keep_others(stat, others),
+                Err(SourceError::Io(error)) if is_shortage(&error) => return Err(error),
+                // It is looked at again the next time.
+                Err(_) => Arc::default(),
+            },
         };
-        let folder: &Path = path.folder();
-        let count = others.paths.len() + usize::from(others.has_more);
-        let versions = Mutex::new(vec![None; count]);
-        let threads = if store.is_far() { TOGETHER } else { 1 };
-        parallel::for_each(threads, count, |at| {
-            let Ok(()) = wanted::check() else { return ControlFlow::Break(()) };
-            let file = others.paths.get(at).map_or_else(|| folder.to_path_buf(), |path| folder.join(&**path));
-            let now = store.stat(&file, Wait::Always).ok().flatten();
-            versions.lock()[at] = now.map(|now| now.version);
-            ControlFlow::Continue(())
+        let threads = if self.store.is_far() { TOGETHER.min(others.len()) } else { 1 };
+        let versions = parallel::map(threads, others.iter(), |other| {
+            wanted::check().ok()?;
+            let file = if other.is_empty() { path.folder().to_path_buf() } else { path.folder().join(&**other) };
+            Some(self.store.stat(&file, Wait::Always).ok()??.version)
         });
         wanted::check()?;
         let mut bytes = Vec::new();
-        for version in versions.into_inner() {
+        for version in versions {
             bytes.push(u8::from(version.is_some()));
             bytes.extend(version.iter().flat_map(|version| version.to_bytes()));
         }
@@ -653,13 +608,13 @@ impl Detection {
         Ok(self.key.hash(&[&bytes]).max(1))
     }
 
-    /// The other files that a container names, if it names any.
+    /// The other files that a container names, as far as they are looked at; none if it names none.
     ///
     /// # Errors
     /// What comes back, as [`is_shortage`] says.
-    fn others_of(&self, format: &Format, file: &dyn Source) -> Result<Option<Arc<Watched>>, SourceError> {
+    fn others_of(&self, format: &Format, file: &dyn Source) -> Result<Vec<Box<str>>, SourceError> {
         let others = self.cache.in_steps(refused_memory, || (format.others)(file, &WorkingMemory::new(&self.cache)))?;
-        Ok((!others.is_empty()).then(|| Arc::new(Watched::of(&others))))
+        Ok(watched(&others))
     }
 }
 

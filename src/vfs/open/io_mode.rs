@@ -14,7 +14,7 @@ use crate::{
     pool::{Place, pool},
     source::Wait,
     vfs::{Error, Node, Vfs},
-    view::{Bytes, Layout, View},
+    view::{Bytes, Layout, ReadContext, View},
 };
 
 /// How opened files are served.
@@ -28,17 +28,6 @@ pub enum IoMode {
     Cache,
     /// The kernel reads finished large files directly from memory, within the cache's budget
     Passthrough,
-}
-
-impl IoMode {
-    /// Returns the name of the option's value.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Cache => "cache",
-            Self::Passthrough => "passthrough",
-        }
-    }
 }
 
 /// How the running mount serves files, depending on the kernel and on privileges.
@@ -104,16 +93,9 @@ impl Vfs {
     /// Decides how a file is best opened. Decodes nothing.
     ///
     /// # Errors
-    /// [`Error`] if the file no longer exists, or its container cannot be opened.
-    pub fn opening(&self, ino: u64) -> Result<Opening, Error> {
-        self.opening_with(ino, Wait::Always)
-    }
-
-    /// Does the same as [`Self::opening`], for a caller that waits for no more than `wait`.
-    ///
-    /// # Errors
-    /// As [`Self::opening`], and one of which [`Error::is_would_block`] is true.
-    pub fn opening_with(&self, ino: u64, wait: Wait) -> Result<Opening, Error> {
+    /// [`Error`] if the file no longer exists, or its container cannot be opened, and one of which
+    /// [`Error::is_would_block`] is true for a caller who would have to wait longer than `wait`.
+    pub fn opening(&self, ino: u64, wait: Wait) -> Result<Opening, Error> {
         match self.node_with(ino, wait)? {
             Node::SourceFile(..) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
             Node::SourceFile(path, file) => self.files.descriptor(&path, file).map(Opening::Own),
@@ -145,7 +127,7 @@ impl Vfs {
                         }
                     }
                     Ok(if view.size() <= largest { Growing::of(view.size()) } else { Opening::Parts })
-                })
+                })?
             }
         }
     }
@@ -176,35 +158,31 @@ impl Vfs {
     fn read_unfinished(&self, ino: u64, offset: u64, length: u64, wait: Wait) -> Result<Bytes, Error> {
         let mut slot = self.cache().file(ino);
         if slot.is_none() && matches!(self.node_with(ino, wait)?, Node::InContainer(..)) {
-            match self.with_view(ino, wait, |view, reader| Ok(view.layout(reader)))? {
+            match self.with_view(ino, wait, |view, reader| view.layout(reader))? {
                 Layout::Decode { .. } if wait != Wait::Always => return Err(Error::would_block(Wait::Always)),
                 Layout::Decode { in_pieces } => slot = self.finish_file(ino, in_pieces)?,
                 Layout::Copy | Layout::Work => {}
             }
         }
-        let Some(slot) = slot else {
-            return self.read_with(ino, offset, length, wait);
-        };
-        // Readers ask for bytes after the end to see that it is there; that waits for nothing.
-        let end = offset.saturating_add(length).min(slot.memory().size());
-        if offset < end && !slot.is_ready(&(offset..end)) {
+        if let Some(slot) = slot {
+            // Readers ask for bytes after the end to see that it is there; that waits for nothing.
+            let end = offset.saturating_add(length).min(slot.memory().size());
+            let is_ready = offset >= end || slot.is_ready(&(offset..end));
             // Bytes that are only copied can be served from where they are.
-            if self.with_view(ino, wait, |view, reader| Ok(view.layout(reader)))? == Layout::Copy {
-                return self.read_with(ino, offset, length, wait);
-            }
-            if wait != Wait::Always {
+            let is_copied = !is_ready && self.with_view(ino, wait, |view, reader| view.layout(reader))? == Layout::Copy;
+            if !is_ready && !is_copied && wait != Wait::Always {
                 return Err(Error::would_block(Wait::Always));
             }
+            // If it failed, its blocks report what is wrong, and where.
+            if !is_copied
+                && (offset >= end || slot.wait_for(end))
+                && let Ok(bytes) = Bytes::in_memory(&slot, offset, length)
+            {
+                self.requests.bytes_read.fetch_add(bytes.as_syscall_buf().len() as u64, Relaxed);
+                return Ok(bytes);
+            }
         }
-        if offset < end && !slot.wait_for(end) {
-            // It failed. Its blocks report what is wrong, and where.
-            return self.read_with(ino, offset, length, wait);
-        }
-        let Ok(bytes) = Bytes::in_memory(&slot, offset, length) else {
-            return self.read_with(ino, offset, length, wait);
-        };
-        self.requests.bytes_read.fetch_add(bytes.as_syscall_buf().len() as u64, Relaxed);
-        Ok(bytes)
+        self.read_with(ino, offset, length, wait)
     }
 
     /// Makes a plain file in the disk cache, which the kernel can read directly. Returns whether it exists now.
@@ -215,7 +193,7 @@ impl Vfs {
     pub(crate) fn keep_file(&self, ino: u64) -> Result<bool, Error> {
         let (is_meant, is_there) = self.with_view(ino, Wait::Always, |view, reader| {
             let is_meant = view.size() >= limits::MEMORY_FILE && view.may_be_on_disk(reader);
-            Ok((is_meant, is_meant && view.on_disk(reader).is_some()))
+            (is_meant, is_meant && view.on_disk(reader).is_some())
         })?;
         if is_there || !is_meant {
             return Ok(is_there);
@@ -232,8 +210,7 @@ impl Vfs {
     /// # Errors
     /// If the container cannot be opened.
     fn finish_file(&self, ino: u64, in_background: bool) -> Result<Option<Arc<FileSlot>>, Error> {
-        let (view, reader): (View, _) =
-            self.with_view(ino, Wait::Always, |view, reader| Ok((view.clone(), reader.clone())))?;
+        let (view, reader) = self.with_view(ino, Wait::Always, |view, reader| (view.clone(), reader.clone()))?;
         let cache = self.cache().clone();
         let Some(slot) = cache.start_file(ino, view.size()) else { return Ok(cache.file(ino)) };
         let fill = {
@@ -251,16 +228,9 @@ impl Vfs {
         Ok(Some(slot))
     }
 
-    fn with_view<T>(
-        &self,
-        ino: u64,
-        wait: Wait,
-        work: impl FnOnce(&View, &crate::view::ReadContext) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    fn with_view<T>(&self, ino: u64, wait: Wait, work: impl FnOnce(&View, &ReadContext) -> T) -> Result<T, Error> {
         let node = self.node_with(ino, wait)?;
         let Node::InContainer(id, file) = &node else { return Err(Error::is_a_folder(self.place(&node))) };
-        let opened = self.opened(id, wait)?;
-        let view = opened.readable(*file, wait).map_err(|fault| self.fault(id, &opened, *file, fault))?;
-        work(&view, opened.reader(wait))
+        self.in_file(id, *file, wait, |view, opened| Ok(work(view, opened.reader(wait))))
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     source::Wait,
     store::{Version, Watch},
     tree::{Container, NO_NODE, NodeId, NodeKind, OpenPart, ROOT, links},
+    vfs::namespace::container_id::ContainerId,
     view::{Fault, ReadContext, View},
 };
 
@@ -20,57 +21,43 @@ const OWN_FILE: &str = ".file";
 const OWN_FILE_NODE: NodeId = NO_NODE;
 
 /// An open container: its bytes, and its tree.
-pub(in crate::vfs) struct Opened {
+pub(crate) struct Opened {
+    /// Its identity: the state of the file that was opened.
+    pub(crate) id: Arc<ContainerId>,
     /// Context for reading it.
-    pub(in crate::vfs) reader: ReadContext,
+    pub(crate) reader: ReadContext,
     /// The same for operations that wait for nothing, or only for stored bytes.
     stored: ReadContext,
     resident: ReadContext,
     /// Its names and nodes.
-    pub(in crate::vfs) tree: Arc<dyn Container>,
-    /// The state of the file that was opened.
-    pub(in crate::vfs) state: Version,
+    pub(crate) tree: Arc<dyn Container>,
     /// The part of the cache's budget that its names and indexes take.
     _room: Reservation,
     /// Whether changes of the file are announced.
     watch: Watch,
     /// Whether a request has used it. It may have been opened ahead.
     was_used: AtomicBool,
-    /// Whether it is a folder, which has no bytes of its own.
-    is_folder: bool,
     /// Announces damage that is found late.
     _late: LateFailures,
 }
 
 /// The tree, with the file that every container has in addition: `.file`.
 impl Opened {
-    /// Returns a container that was opened in a state of its file.
-    pub(in crate::vfs) fn new(
+    /// Returns a container that was opened.
+    pub(crate) fn new(
+        id: Arc<ContainerId>,
         reader: ReadContext,
         tree: Arc<dyn Container>,
-        state: Version,
         room: Reservation,
         watch: Watch,
         late: LateFailures,
-        is_folder: bool,
     ) -> Self {
         let (stored, resident) = (reader.with_wait(Wait::Disk), reader.with_wait(Wait::Never));
-        Self {
-            reader,
-            stored,
-            resident,
-            tree,
-            state,
-            _room: room,
-            watch,
-            was_used: AtomicBool::new(false),
-            is_folder,
-            _late: late,
-        }
+        Self { id, reader, stored, resident, tree, _room: room, watch, was_used: AtomicBool::new(false), _late: late }
     }
 
     /// Returns the context for an operation that waits for no more than `wait`.
-    pub(in crate::vfs) fn reader(&self, wait: Wait) -> &ReadContext {
+    pub(crate) fn reader(&self, wait: Wait) -> &ReadContext {
         match wait {
             Wait::Never => &self.resident,
             Wait::Disk => &self.stored,
@@ -79,12 +66,12 @@ impl Opened {
     }
 
     /// Notes that a request uses it. Returns whether this is the first.
-    pub(in crate::vfs) fn note_use(&self) -> bool {
+    pub(crate) fn note_use(&self) -> bool {
         !self.was_used.load(Relaxed) && !self.was_used.swap(true, Relaxed)
     }
 
     /// Returns whether changes of the file are announced. Then what is known of its inside need not be checked again.
-    pub(in crate::vfs) fn is_watched(&self) -> bool {
+    pub(crate) fn is_watched(&self) -> bool {
         self.watch.is_alive()
     }
 
@@ -92,16 +79,16 @@ impl Opened {
     ///
     /// # Errors
     /// As [`Container::lookup`].
-    pub(in crate::vfs) fn lookup(&self, folder: NodeId, name: &str, wait: Wait) -> Result<Option<NodeId>, Fault> {
+    pub(crate) fn lookup(&self, folder: NodeId, name: &str, wait: Wait) -> Result<Option<NodeId>, Fault> {
         let found = self.tree.lookup(self.reader(wait), folder, name)?;
-        Ok(found.or_else(|| (!self.is_folder && folder == ROOT && name == OWN_FILE).then_some(OWN_FILE_NODE)))
+        Ok(found.or_else(|| (self.id.marker.is_none() && folder == ROOT && name == OWN_FILE).then_some(OWN_FILE_NODE)))
     }
 
     /// Does the same as [`Container::kind`], including `.file`.
     ///
     /// # Errors
     /// As [`Container::kind`].
-    pub(in crate::vfs) fn kind(&self, node: NodeId, wait: Wait) -> Result<Option<NodeKind>, Fault> {
+    pub(crate) fn kind(&self, node: NodeId, wait: Wait) -> Result<Option<NodeKind>, Fault> {
         if node == OWN_FILE_NODE { Ok(Some(NodeKind::File)) } else { self.tree.kind(self.reader(wait), node) }
     }
 
@@ -109,7 +96,7 @@ impl Opened {
     ///
     /// # Errors
     /// As [`Container::parent`].
-    pub(in crate::vfs) fn parent(&self, node: NodeId, wait: Wait) -> Result<NodeId, Fault> {
+    pub(crate) fn parent(&self, node: NodeId, wait: Wait) -> Result<NodeId, Fault> {
         if node == OWN_FILE_NODE { Ok(ROOT) } else { self.tree.parent(self.reader(wait), node) }
     }
 
@@ -117,13 +104,13 @@ impl Opened {
     ///
     /// # Errors
     /// As [`Container::path`].
-    pub(in crate::vfs) fn path(&self, node: NodeId, wait: Wait) -> Result<String, Fault> {
+    pub(crate) fn path(&self, node: NodeId, wait: Wait) -> Result<String, Fault> {
         if node == OWN_FILE_NODE { Ok(OWN_FILE.into()) } else { self.tree.path(self.reader(wait), node) }
     }
 
     /// Returns the text of a link, as [`Container::link_target`] does. Texts that lead above the container's folder are
     /// refused.
-    pub(in crate::vfs) fn link_target(&self, link: NodeId, wait: Wait) -> Result<Option<String>, Fault> {
+    pub(crate) fn link_target(&self, link: NodeId, wait: Wait) -> Result<Option<String>, Fault> {
         if link == OWN_FILE_NODE {
             return Ok(None);
         }
@@ -137,7 +124,7 @@ impl Opened {
     }
 
     /// Returns a node's path for a message. If it cannot be told, it is that of the nearest folder whose path can.
-    pub(in crate::vfs) fn place(&self, mut node: NodeId, wait: Wait) -> String {
+    pub(crate) fn place(&self, mut node: NodeId, wait: Wait) -> String {
         loop {
             match (self.path(node, wait), self.parent(node, wait)) {
                 (Ok(path), _) => return path,
@@ -152,7 +139,7 @@ impl Opened {
     ///
     /// # Errors
     /// As [`Container::view`].
-    pub(in crate::vfs) fn view(&self, file: NodeId, wait: Wait) -> Result<View, Fault> {
+    pub(crate) fn view(&self, file: NodeId, wait: Wait) -> Result<View, Fault> {
         if file == OWN_FILE_NODE {
             return Ok(View::stored(0..self.reader.source.len()));
         }
@@ -163,13 +150,13 @@ impl Opened {
     ///
     /// # Errors
     /// As [`Container::view`], and those of the blocks.
-    pub(in crate::vfs) fn readable(&self, file: NodeId, wait: Wait) -> Result<View, Fault> {
+    pub(crate) fn readable(&self, file: NodeId, wait: Wait) -> Result<View, Fault> {
         self.view(file, wait)?.located(self.reader(wait))
     }
 
     /// Returns whether a file is the container's own bytes. They are in the kernel's page cache already, and need no
     /// copy in memory.
-    pub(in crate::vfs) fn is_own_file(&self, file: NodeId) -> bool {
+    pub(crate) fn is_own_file(&self, file: NodeId) -> bool {
         file == OWN_FILE_NODE
     }
 }
@@ -184,6 +171,6 @@ impl OpenPart for Opened {
     }
 
     fn state(&self) -> Version {
-        self.state
+        self.id.stat.version
     }
 }

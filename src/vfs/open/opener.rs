@@ -18,14 +18,8 @@ use crate::{
     source::Wait,
     tree,
     vfs::{
-        Error,
-        namespace::{
-            beside::Ways,
-            container_id::ContainerId,
-            number_key::NumberKey,
-            siblings::Siblings,
-            source_tree::{SourceEntry, SourceTree},
-        },
+        Error, Node,
+        namespace::{beside::Ways, container_id::ContainerId, siblings::Siblings, source_tree::SourceTree},
     },
 };
 
@@ -36,18 +30,17 @@ const LIMITS: Limits = Limits { runs: 8, reach: 16, ahead: 16 };
 const PART: u64 = 8;
 
 /// Opens containers for requests, and ahead of programs that go through a folder.
-pub(in crate::vfs) struct Opener {
+pub(crate) struct Opener {
     source: Arc<SourceTree>,
     containers: Arc<Containers>,
-    key: NumberKey,
     programs: Mutex<SequenceDetector<Arc<Path>>>,
 }
 
 impl Opener {
-    pub(in crate::vfs) fn new(source: Arc<SourceTree>, containers: Arc<Containers>, key: NumberKey) -> Arc<Self> {
+    pub(crate) fn new(source: Arc<SourceTree>, containers: Arc<Containers>) -> Arc<Self> {
         let ahead = (containers.most() as u64 / PART).min(LIMITS.ahead);
         let programs = Mutex::new(SequenceDetector::new(Limits { ahead, ..LIMITS }));
-        Arc::new(Self { source, containers, key, programs })
+        Arc::new(Self { source, containers, programs })
     }
 
     /// The container, opened if it is not, for a request that waits for no more than `wait`.
@@ -55,7 +48,7 @@ impl Opener {
     /// # Errors
     /// [`Error`] when the file is gone, has changed, or cannot be parsed; and one of which [`Error::is_would_block`] is
     /// true.
-    pub(in crate::vfs) fn open(self: &Arc<Self>, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
+    pub(crate) fn open(self: &Arc<Self>, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
         let open = self.containers.get(id)?;
         // Where opening takes no waiting, there is nothing to be gained ahead.
         let may_follow = wait != Wait::Never || open.is_some();
@@ -70,17 +63,15 @@ impl Opener {
         if wait != Wait::Never {
             self.source.confirm(id)?;
         }
-        self.containers.open(id, wait, || self.source.looked_into(id.stat.version, wait), || Some(self.siblings(id)))
+        self.containers.open(id, wait, || Some(self.siblings(id)))
     }
 
     /// Returns what finds the other files of a container's folder.
     fn siblings(&self, id: &Arc<ContainerId>) -> Arc<dyn tree::Siblings> {
         Arc::new(Siblings {
             container: id.clone(),
-            store: self.source.store().clone(),
-            folders: self.source.folders.clone(),
+            source: self.source.clone(),
             containers: Arc::downgrade(&self.containers),
-            key: self.key,
             ways: Ways::default(),
         })
     }
@@ -95,14 +86,14 @@ impl Opener {
         for at in (next.start as usize)..(next.end as usize).min(names.len()) {
             match self.source.find(folder, names.name(at), Wait::Never) {
                 // As far as can be told, the ones after it need no waiting either.
-                Ok(Some(SourceEntry::Container(id))) if self.open_now(&id, Wait::Never).is_ok() => break,
-                Ok(Some(SourceEntry::Container(_))) | Err(_) => {}
+                Ok(Some((Node::InContainer(id, _), _))) if self.open_now(&id, Wait::Never).is_ok() => break,
+                Ok(Some((Node::InContainer(..), _))) | Err(_) => {}
                 Ok(_) => continue,
             }
             let (opener, folder, name) = (self.clone(), folder.clone(), names.name(at).to_owned());
             // Errors are reported to the request that wants the container.
             let open = move || {
-                if let Ok(Some(SourceEntry::Container(id))) = opener.source.find(&folder, &name, Wait::Always) {
+                if let Ok(Some((Node::InContainer(id, _), _))) = opener.source.find(&folder, &name, Wait::Always) {
                     drop(opener.open_now(&id, Wait::Always));
                 }
             };

@@ -28,15 +28,11 @@ impl Vfs {
             Node::SourceFile(..) if wait == Wait::Never => return Err(Error::would_block(Wait::Disk)),
             Node::SourceFile(path, file) => self.files.read(path, *file, offset, length)?,
             Node::ControlFile(snapshot) => snapshot.read(offset, length),
-            Node::InContainer(id, file) => {
-                let opened = self.opened(id, wait)?;
-                let fault = |fault| self.fault(id, &opened, *file, fault);
-                let view = opened.readable(*file, wait).map_err(fault)?;
-                let bytes = view.read_at(opened.reader(wait), offset, length).map_err(fault)?;
-                self.note_reading(id, &opened, *file);
+            Node::InContainer(id, file) => self.in_file(id, *file, wait, |view, opened| {
+                let bytes = view.read_at(opened.reader(wait), offset, length)?;
                 view.decode_ahead(&opened.reader, offset.saturating_add(length));
-                bytes
-            }
+                Ok(bytes)
+            })?,
             Node::SourceFolder(_) | Node::SourceLink(_) | Node::ControlFolder => {
                 return Err(Error::is_a_folder(self.place(&node)));
             }
@@ -62,12 +58,7 @@ impl Vfs {
         let node = self.node_with(ino, wait)?;
         match &node {
             Node::InContainer(id, file) => {
-                let opened = self.opened(id, wait)?;
-                let fault = |fault| self.fault(id, &opened, *file, fault);
-                let view = opened.readable(*file, wait).map_err(fault)?;
-                let bytes = view.copy_at(opened.reader(wait), offset, length).map_err(fault)?;
-                self.note_reading(id, &opened, *file);
-                Ok(bytes)
+                self.in_file(id, *file, wait, |view, opened| view.copy_at(opened.reader(wait), offset, length))
             }
             Node::SourceFile(..) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
             Node::SourceFile(path, file) => self.files.read_copied(path, *file, offset, length),
@@ -82,10 +73,7 @@ impl Vfs {
     /// As [`Self::read`].
     pub fn leased(&self, ino: u64, offset: u64, length: u64) -> Result<Option<Leased>, Error> {
         let Node::InContainer(id, file) = self.node(ino)? else { return Ok(None) };
-        let opened = self.opened(&id, Wait::Always)?;
-        let view = opened.readable(file, Wait::Always);
-        let leased = view.and_then(|view| view.leased(&opened.reader, offset, length));
-        leased.map_err(|fault| self.fault(&id, &opened, file, fault))
+        self.in_file(&id, file, Wait::Always, |view, opened| view.leased(&opened.reader, offset, length))
     }
 
     /// Fills `out` with the bytes from `offset` on, and returns how many there were before the end. For readers who
@@ -100,12 +88,10 @@ impl Vfs {
             out[..bytes.len()].copy_from_slice(&bytes);
             return Ok(bytes.len());
         };
-        let opened = self.opened(id, Wait::Always)?;
-        let fault = |fault| self.fault(id, &opened, *file, fault);
-        let view = opened.readable(*file, Wait::Always).map_err(fault)?;
-        let length = view.size().saturating_sub(offset).min(out.len() as u64) as usize;
-        view.fill_kept(&opened.reader, offset, &mut out[..length]).map_err(fault)?;
-        self.note_reading(id, &opened, *file);
-        Ok(length)
+        self.in_file(id, *file, Wait::Always, |view, opened| {
+            let length = view.size().saturating_sub(offset).min(out.len() as u64) as usize;
+            view.fill_kept(&opened.reader, offset, &mut out[..length])?;
+            Ok(length)
+        })
     }
 }

@@ -10,7 +10,7 @@ const STEPS: u64 = 2;
 
 /// Follows the runs of several programs at once. `K` says what they go through.
 #[derive(Debug)]
-pub(in crate::vfs) struct SequenceDetector<K> {
+pub(crate) struct SequenceDetector<K> {
     limits: Limits,
     /// The run that continued most recently is last.
     runs: VecDeque<Run<K>>,
@@ -18,13 +18,13 @@ pub(in crate::vfs) struct SequenceDetector<K> {
 
 /// How runs are followed.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::vfs) struct Limits {
+pub(crate) struct Limits {
     /// Most runs that are followed. Programs that go through something side by side have one each.
-    pub(in crate::vfs) runs: usize,
+    pub(crate) runs: usize,
     /// How far out of order places may come, because several readers may share a run.
-    pub(in crate::vfs) reach: u64,
+    pub(crate) reach: u64,
     /// Most places that are prepared ahead of each run.
-    pub(in crate::vfs) ahead: u64,
+    pub(crate) ahead: u64,
 }
 
 #[derive(Debug)]
@@ -38,12 +38,12 @@ struct Run<K> {
 }
 
 impl<K: PartialEq> SequenceDetector<K> {
-    pub(in crate::vfs) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self { limits, runs: VecDeque::new() }
     }
 
     /// Notes that a place is used. Returns the places to prepare.
-    pub(in crate::vfs) fn note(&mut self, key: K, at: u64) -> Range<u64> {
+    pub(crate) fn note(&mut self, key: K, at: u64) -> Range<u64> {
         let is_near = |run: &Run<K>| run.key == key && run.at.abs_diff(at) <= self.limits.reach;
         let found = self.runs.iter().position(is_near).and_then(|index| self.runs.remove(index));
         if self.runs.len() == self.limits.runs {

@@ -5,6 +5,7 @@
 
 use std::{
     ffi::OsStr,
+    fmt::Debug,
     path::Path,
     sync::{
         Arc,
@@ -17,15 +18,14 @@ use serde_json::{Value, json};
 
 use crate::{
     cache::DiskTier,
-    disk::Disk,
     vfs::{Problem, Vfs},
     view::{Bytes, json::document},
 };
 
 /// The folder's name, in the root of the mount.
-pub(in crate::vfs) const FOLDER: &str = ".shardfs";
+pub(crate) const FOLDER: &str = ".shardfs";
 /// What is in it.
-pub(in crate::vfs) const FILES: [&str; 4] = ["config.json", "metrics.prom", "problems.jsonl", "stats.json"];
+pub(crate) const FILES: [&str; 4] = ["config.json", "metrics.prom", "problems.jsonl", "stats.json"];
 
 /// Looking up this name forgets all listings of a bucket. Hidden.
 const REFRESH: &str = "refresh";
@@ -36,21 +36,17 @@ const MARKERS: [&str; 2] = [".metadata_never_index", ".trackerignore"];
 
 /// A control file as it was when it was looked up.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::vfs) struct Snapshot {
-    number: u64,
+pub(crate) struct Snapshot {
+    pub(crate) number: u64,
     bytes: Vec<u8>,
 }
 
 impl Snapshot {
-    pub(in crate::vfs) fn number(&self) -> u64 {
-        self.number
-    }
-
-    pub(in crate::vfs) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    pub(in crate::vfs) fn read(&self, offset: u64, length: u64) -> Bytes {
+    pub(crate) fn read(&self, offset: u64, length: u64) -> Bytes {
         let from = offset.min(self.size()) as usize;
         let to = offset.saturating_add(length).min(self.size()) as usize;
         self.bytes[from..to].to_vec().into()
@@ -59,10 +55,10 @@ impl Snapshot {
 
 /// Makes snapshots.
 #[derive(Debug, Default)]
-pub(in crate::vfs) struct Control(AtomicU64);
+pub(crate) struct Control(AtomicU64);
 
 impl Control {
-    pub(in crate::vfs) fn lookup(&self, name: &OsStr, vfs: &Vfs) -> Option<Arc<Snapshot>> {
+    pub(crate) fn lookup(&self, name: &OsStr, vfs: &Vfs) -> Option<Arc<Snapshot>> {
         let bytes = match name.to_str()? {
             "config.json" => config(vfs),
             "problems.jsonl" => {
@@ -82,7 +78,7 @@ impl Control {
     }
 
     /// Returns the marker of that name, if it is one.
-    pub(in crate::vfs) fn marker(&self, name: &OsStr) -> Option<Arc<Snapshot>> {
+    pub(crate) fn marker(&self, name: &OsStr) -> Option<Arc<Snapshot>> {
         MARKERS.iter().any(|marker| name == *marker).then(|| self.snapshot(Vec::new()))
     }
 
@@ -94,17 +90,18 @@ impl Control {
 fn config(vfs: &Vfs) -> Vec<u8> {
     let (options, serving) = (vfs.options(), vfs.serving());
     let shown = |path: &Path| path.to_string_lossy().into_owned();
+    let value = |option: &dyn Debug| format!("{option:?}").to_lowercase();
     document(&json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "source": shown(vfs.source()),
         "serve": if serving.passthrough { "passthrough" } else { "cache" },
-        "serve_asked": options.io_mode.name(),
+        "serve_asked": value(&options.io_mode),
         "serve_reason": serving.reason,
         "cache_size": options.cache_size,
         "spill": options.spill.as_ref().map(|spill| shown(&spill.folder)),
         "spill_size": options.spill.as_ref().map(|spill| spill.size),
-        "verify": format!("{:?}", options.verify).to_lowercase(),
+        "verify": value(&options.verify),
         "formats": options.formats.iter().map(|format| format.name).collect::<Vec<_>>(),
         "follow_links": options.follow_links,
         "uid": options.uid,
@@ -116,7 +113,7 @@ fn config(vfs: &Vfs) -> Vec<u8> {
 }
 
 /// Returns the numbers of `stats.json` as Prometheus reads them.
-pub(in crate::vfs) fn metrics(vfs: &Vfs) -> String {
+pub(crate) fn metrics(vfs: &Vfs) -> String {
     crate::vfs::report::metrics::text(&stats(vfs))
 }
 
@@ -129,27 +126,14 @@ fn stats(vfs: &Vfs) -> Value {
     let (requests, counters) = (&vfs.requests, &cache.counters);
     json!({
         "uptime_seconds": vfs.started.elapsed().as_secs_f64(),
-        "requests": {
-            "lookup": count(&requests.lookup),
-            "getattr": count(&requests.getattr),
-            "readdir": count(&requests.readdir),
-            "readdirplus": count(&requests.readdirplus),
-            "open": count(&requests.open),
-            "passed": count(&requests.passed),
-            "opendir": count(&requests.opendir),
-            "read": count(&requests.read),
-            "release": count(&requests.release),
-            "forget": count(&requests.forget),
-            "readlink": count(&requests.readlink),
-            "statfs": count(&requests.statfs),
-        },
+        "requests": requests,
         "latencies": vfs.latencies.json(),
         "bytes_read": count(&requests.bytes_read),
         "nodes_held": vfs.inodes.count(),
         "containers_open": vfs.containers.count(),
         "containers_opened": count(&vfs.containers.counters.opened),
         "containers_closed": count(&vfs.containers.counters.closed),
-        "folders_watched": vfs.source.store().watched(),
+        "folders_watched": vfs.source.store.watched(),
         "cache": {
             "budget": budget,
             "used": used,
@@ -165,12 +149,23 @@ fn stats(vfs: &Vfs) -> Value {
         },
         "spill": cache.disk_tier().map(|spill| {
             let disk = spill.disk();
-            let mut counters = disk_counters(disk);
-            counters["size"] = disk.limits().size.into();
-            counters["used"] = disk.used().into();
-            counters
+            let counters = disk.counters();
+            json!({
+                "hits": count(&counters.hits),
+                "misses": count(&counters.misses),
+                "read_bytes": count(&counters.read_bytes),
+                "written": count(&counters.written),
+                "written_bytes": count(&counters.written_bytes),
+                "dropped": count(&counters.dropped),
+                "evicted": count(&counters.evicted),
+                "corrupt": count(&counters.corrupt),
+                "errors": count(&counters.errors),
+                "queued_bytes": disk.queued(),
+                "size": disk.limits().size,
+                "used": disk.used(),
+            })
         }),
-        "remote": vfs.source.store().traffic(),
+        "remote": vfs.source.store.traffic(),
         "problems": vfs.problems.all().len(),
     })
 }
@@ -184,25 +179,8 @@ fn note_damage_on_disk(vfs: &Vfs) {
     }
 }
 
-/// Returns the counters of a disk cache in this process.
-fn disk_counters(disk: &Disk) -> Value {
-    let (counters, count) = (disk.counters(), |counter: &AtomicU64| counter.load(Relaxed));
-    json!({
-        "hits": count(&counters.hits),
-        "misses": count(&counters.misses),
-        "read_bytes": count(&counters.read_bytes),
-        "written": count(&counters.written),
-        "written_bytes": count(&counters.written_bytes),
-        "dropped": count(&counters.dropped),
-        "evicted": count(&counters.evicted),
-        "corrupt": count(&counters.corrupt),
-        "errors": count(&counters.errors),
-        "queued_bytes": disk.queued(),
-    })
-}
-
 /// Returns the time of control files: now.
-pub(in crate::vfs) fn now() -> (i64, u32) {
+pub(crate) fn now() -> (i64, u32) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (now.as_secs() as i64, now.subsec_nanos())
 }

@@ -1,11 +1,15 @@
 //! How much of the containers' files checksums cover, for `verify`.
 
-use std::{collections::BTreeMap, collections::HashMap, io, ops::Range, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 
 use crate::{
-    source::{Leased, Mapped, SharedBytes, Source, SourceError, Wait},
+    source::{Source, SourceError, Wait},
     store::{File, FileId},
 };
 
@@ -48,7 +52,7 @@ impl Coverage {
     }
 
     /// Returns a file as a source that notes what is checked.
-    pub(in crate::vfs) fn noting(&self, file: Arc<dyn File>) -> Arc<dyn Source> {
+    pub(crate) fn noting(&self, file: Arc<dyn File>) -> Arc<dyn Source> {
         let (id, source) = (file.version().file(), file.into_source());
         let new = || Arc::new(Covered { len: source.len(), ranges: Mutex::default() });
         let covered = self.files.lock().entry(id).or_insert_with(new).clone();
@@ -87,44 +91,16 @@ impl Source for Noting {
         self.covered.ranges.lock().add(range);
     }
 
+    fn inner(&self) -> Option<&dyn Source> {
+        Some(&*self.source)
+    }
+
     fn len(&self) -> u64 {
         self.source.len()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
         self.source.read_at(offset, buf, wait)
-    }
-
-    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
-        self.source.check_unchanged(wait)
-    }
-
-    fn state_key(&self) -> Option<[u8; 32]> {
-        self.source.state_key()
-    }
-
-    fn filesystem(&self) -> Option<u64> {
-        self.source.filesystem()
-    }
-
-    fn admit(&self, bytes: u64) -> Result<(), SourceError> {
-        self.source.admit(bytes)
-    }
-
-    fn prefetch(&self, ranges: &[Range<u64>]) {
-        self.source.prefetch(ranges);
-    }
-
-    fn leased(&self, range: Range<u64>) -> io::Result<Leased> {
-        self.source.leased(range)
-    }
-
-    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
-        self.source.shared(range)
-    }
-
-    fn mapped(&self, range: Range<u64>, wait: Wait) -> Option<Mapped> {
-        self.source.mapped(range, wait)
     }
 }
 

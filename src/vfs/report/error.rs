@@ -1,6 +1,6 @@
 //! What went wrong, with everything that a person needs to find it, and the one place that turns it into an errno.
 
-use std::{fmt, io, path::PathBuf, sync::Arc};
+use std::{borrow::Cow, fmt, io, path::PathBuf, sync::Arc};
 
 use super::problems::Problem;
 use crate::{
@@ -24,31 +24,30 @@ pub struct Error {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Os { errno: i32, doing: &'static str, reason: String },
-    Block { block: Option<String>, offset: u64, error: Arc<BlockError> },
+    Block {
+        block: Option<String>,
+        offset: u64,
+        error: Arc<BlockError>,
+    },
     Format(Arc<FormatError>),
-    Invalid(String),
-    Stale,
     WouldBlock(Wait),
-    NotAFolder,
-    IsAFolder,
-    NotALink,
-    NameTooLong,
+    /// What needs no more than an errno and a reason.
+    Plain(i32, Cow<'static, str>),
 }
 
 impl Error {
     /// Returns an error of the operating system about a file of SOURCE, or that of a store that would have to wait.
-    pub(in crate::vfs) fn os(error: &io::Error, doing: &'static str, path: PathBuf) -> Self {
+    pub(crate) fn os(error: &io::Error, doing: &'static str, path: PathBuf) -> Self {
         if store::is_would_block(error) {
             return Self::would_block(Wait::Disk);
         }
         let errno = store::errno(error).unwrap_or(libc::EIO);
-        Self::new(Kind::Os { errno, doing, reason: error.to_string() }, path)
+        Self::new(Kind::Plain(errno, format!("{doing}: {error}").into()), path)
     }
 
     /// Returns the error of a path of SOURCE that could not be opened; stale if the file that was looked up is no
     /// longer there.
-    pub(in crate::vfs) fn opening(error: &io::Error, doing: &'static str, path: PathBuf) -> Self {
+    pub(crate) fn opening(error: &io::Error, doing: &'static str, path: PathBuf) -> Self {
         match (error.raw_os_error(), error.kind()) {
             (Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV), _)
             | (None, io::ErrorKind::InvalidInput) => Self::stale(path),
@@ -57,7 +56,7 @@ impl Error {
     }
 
     /// Returns the error of a block that cannot be served, or of bytes of no block.
-    pub(in crate::vfs) fn block(
+    pub(crate) fn block(
         container: PathBuf,
         path: String,
         block: Option<String>,
@@ -68,27 +67,28 @@ impl Error {
     }
 
     /// Returns the error of a container that cannot be opened.
-    pub(in crate::vfs) fn format(container: PathBuf, error: FormatError) -> Self {
+    pub(crate) fn format(container: PathBuf, error: FormatError) -> Self {
         Self::new(Kind::Format(Arc::new(error)), container)
     }
 
     /// Returns the error of a request that makes no sense.
-    pub(in crate::vfs) fn invalid(path: PathBuf, reason: String) -> Self {
-        Self::new(Kind::Invalid(reason), path)
+    pub(crate) fn invalid(path: PathBuf, reason: String) -> Self {
+        Self::new(Kind::Plain(libc::EINVAL, reason.into()), path)
     }
 
     /// Returns the error of a node whose container has left its state.
-    pub(in crate::vfs) fn stale(path: PathBuf) -> Self {
-        Self::new(Kind::Stale, path)
+    pub(crate) fn stale(path: PathBuf) -> Self {
+        Self::plain(libc::ESTALE, "the container has changed since this was looked up", path)
     }
 
     /// Returns the error of a file that ended before its size.
     pub(crate) fn short((container, path): (PathBuf, String), end: u64, size: u64) -> Self {
-        Self { kind: Kind::Invalid(format!("ended at byte {end} of {size}")), container, path }
+        let kind = Kind::Plain(libc::EINVAL, format!("ended at byte {end} of {size}").into());
+        Self { kind, container, path }
     }
 
     /// Returns the error of an operation that would have to wait for `needed`, and may not.
-    pub(in crate::vfs) fn would_block(needed: Wait) -> Self {
+    pub(crate) fn would_block(needed: Wait) -> Self {
         Self::new(Kind::WouldBlock(needed), PathBuf::new())
     }
 
@@ -105,20 +105,24 @@ impl Error {
         self.would_block_for().is_some()
     }
 
-    pub(in crate::vfs) fn not_a_folder(path: PathBuf) -> Self {
-        Self::new(Kind::NotAFolder, path)
+    pub(crate) fn not_a_folder(path: PathBuf) -> Self {
+        Self::plain(libc::ENOTDIR, "not a folder", path)
     }
 
-    pub(in crate::vfs) fn is_a_folder(path: PathBuf) -> Self {
-        Self::new(Kind::IsAFolder, path)
+    pub(crate) fn is_a_folder(path: PathBuf) -> Self {
+        Self::plain(libc::EISDIR, "is a folder", path)
     }
 
-    pub(in crate::vfs) fn not_a_link(path: PathBuf) -> Self {
-        Self::new(Kind::NotALink, path)
+    pub(crate) fn not_a_link(path: PathBuf) -> Self {
+        Self::plain(libc::EINVAL, "not a symbolic link", path)
     }
 
-    pub(in crate::vfs) fn name_too_long(path: PathBuf) -> Self {
-        Self::new(Kind::NameTooLong, path)
+    pub(crate) fn name_too_long(path: PathBuf) -> Self {
+        Self::plain(libc::ENAMETOOLONG, "a name of more than 255 bytes", path)
+    }
+
+    fn plain(errno: i32, reason: &'static str, path: PathBuf) -> Self {
+        Self::new(Kind::Plain(errno, reason.into()), path)
     }
 
     fn new(kind: Kind, container: PathBuf) -> Self {
@@ -135,7 +139,7 @@ impl Error {
             SourceError::OutOfRange { .. } => libc::EIO,
         };
         match &self.kind {
-            Kind::Os { errno, .. } => *errno,
+            Kind::Plain(errno, _) => *errno,
             Kind::Block { error, .. } => match &**error {
                 BlockError::Source(error) => of_source(error),
                 BlockError::Memory(_) | BlockError::Decode(DecodeError::Memory(_)) => libc::ENOMEM,
@@ -150,17 +154,12 @@ impl Error {
                 FormatError::Source(error) => of_source(error),
                 FormatError::Refused { .. } => libc::ESTALE,
             },
-            Kind::Invalid(_) | Kind::NotALink => libc::EINVAL,
-            Kind::Stale => libc::ESTALE,
             Kind::WouldBlock(_) => libc::EAGAIN,
-            Kind::NotAFolder => libc::ENOTDIR,
-            Kind::IsAFolder => libc::EISDIR,
-            Kind::NameTooLong => libc::ENAMETOOLONG,
         }
     }
 
     /// Returns the refusal of memory that this error stands for.
-    pub(in crate::vfs) fn refused_memory(&self) -> Option<TooMuch> {
+    pub(crate) fn refused_memory(&self) -> Option<TooMuch> {
         match &self.kind {
             Kind::Block { error, .. } => error.refused_memory(),
             Kind::Format(error) => tree::refused(error),
@@ -169,7 +168,7 @@ impl Error {
     }
 
     /// Returns whether the error says nothing about the file: the reader was killed, or something ran out for now.
-    pub(in crate::vfs) fn is_passing(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         matches!(self.errno(), libc::EINTR | libc::ENOMEM | libc::EMFILE | libc::ENFILE)
     }
 
@@ -200,16 +199,10 @@ impl Error {
     /// Returns what was wrong, without the place.
     fn reason(&self) -> String {
         match &self.kind {
-            Kind::Os { doing, reason, .. } => format!("{doing}: {reason}"),
+            Kind::Plain(_, reason) => reason.to_string(),
             Kind::Block { error, .. } => error.to_string(),
             Kind::Format(error) => error.to_string(),
-            Kind::Invalid(reason) => reason.clone(),
-            Kind::Stale => "the container has changed since this was looked up".into(),
             Kind::WouldBlock(_) => "it would have to be waited for".into(),
-            Kind::NotAFolder => "not a folder".into(),
-            Kind::IsAFolder => "is a folder".into(),
-            Kind::NotALink => "not a symbolic link".into(),
-            Kind::NameTooLong => "a name of more than 255 bytes".into(),
         }
     }
 }

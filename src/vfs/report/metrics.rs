@@ -27,7 +27,7 @@ const GAUGES: [&str; 18] = [
 ];
 
 /// Returns the numbers of `stats.json`, one on each line.
-pub(in crate::vfs) fn text(stats: &Value) -> String {
+pub(crate) fn text(stats: &Value) -> String {
     let mut text = String::new();
     if let Value::Object(stats) = stats {
         write_all(&mut text, "", stats);

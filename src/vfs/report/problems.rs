@@ -116,7 +116,7 @@ impl fmt::Display for Problem {
 
 /// The problems: bounded, each once.
 #[derive(Debug, Default)]
-pub(in crate::vfs) struct Problems(Mutex<List>);
+pub(crate) struct Problems(Mutex<List>);
 
 #[derive(Debug, Default)]
 struct List {
@@ -139,12 +139,12 @@ struct Logged {
 
 impl Problems {
     /// Logs and keeps a problem, unless it is known.
-    pub(in crate::vfs) fn note(&self, problem: Problem) {
+    pub(crate) fn note(&self, problem: Problem) {
         self.note_at(problem, None);
     }
 
     /// Does the same as [`Self::note`] for a block that begins at `start`, if that is known.
-    pub(in crate::vfs) fn note_at(&self, mut problem: Problem, start: Option<u64>) {
+    pub(crate) fn note_at(&self, mut problem: Problem, start: Option<u64>) {
         let hash = problem.identity(start);
         let mut list = self.0.lock();
         if !list.seen.insert(hash) {
@@ -162,12 +162,12 @@ impl Problems {
     }
 
     /// Returns the error of a path of SOURCE at which the store failed, and notes it.
-    pub(in crate::vfs) fn failed(&self, error: &io::Error, doing: &'static str, path: PathBuf) -> Error {
+    pub(crate) fn failed(&self, error: &io::Error, doing: &'static str, path: PathBuf) -> Error {
         self.note_failure(Error::os(error, doing, path), error)
     }
 
     /// Does the same for a path that could not be opened; stale if the file that was looked up is no longer there.
-    pub(in crate::vfs) fn failed_to_open(&self, error: &io::Error, doing: &'static str, path: PathBuf) -> Error {
+    pub(crate) fn failed_to_open(&self, error: &io::Error, doing: &'static str, path: PathBuf) -> Error {
         self.note_failure(Error::opening(error, doing, path), error)
     }
 
@@ -199,35 +199,35 @@ impl Problems {
     }
 
     /// Returns all kept problems, oldest first.
-    pub(in crate::vfs) fn all(&self) -> Vec<Problem> {
+    pub(crate) fn all(&self) -> Vec<Problem> {
         self.0.lock().in_order.iter().map(|(_, _, problem)| problem.clone()).collect()
     }
 
     /// Returns how many are kept.
-    pub(in crate::vfs) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.lock().in_order.len()
     }
 
     /// Shows all kept problems, newest first, until `show` breaks off.
-    pub(in crate::vfs) fn each(&self, show: &mut dyn FnMut(&Problem) -> ControlFlow<()>) {
+    pub(crate) fn each(&self, show: &mut dyn FnMut(&Problem) -> ControlFlow<()>) {
         let list = self.0.lock();
         let _ = list.in_order.iter().rev().try_for_each(|(_, _, problem)| show(problem));
     }
 
     /// Returns all kept problems, oldest first, and forgets them.
-    pub(in crate::vfs) fn take(&self) -> Vec<Problem> {
+    pub(crate) fn take(&self) -> Vec<Problem> {
         let mut list = self.0.lock();
         list.seen.clear();
         list.in_order.drain(..).map(|(_, _, problem)| problem).collect()
     }
 
     /// Returns the message of the newest problem.
-    pub(in crate::vfs) fn last_message(&self) -> Option<String> {
+    pub(crate) fn last_message(&self) -> Option<String> {
         self.0.lock().in_order.back().map(|(_, _, problem)| problem.message.clone())
     }
 
     /// Returns `problems.jsonl`: one object per line.
-    pub(in crate::vfs) fn to_jsonl(&self) -> String {
+    pub(crate) fn to_jsonl(&self) -> String {
         let line = |(time, _, problem): &(f64, u128, Problem)| {
             let Problem { container, path, block, offset, message } = problem;
             let container = container.to_string_lossy();

@@ -12,31 +12,20 @@ use crate::vfs::Vfs;
 
 /// An operation whose time is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::vfs) enum Operation {
+pub(crate) enum Operation {
     Lookup,
     Stat,
     List,
     Read,
 }
 
-/// The operations, in the order of their numbers.
-const OPERATIONS: [Operation; 4] = [Operation::Lookup, Operation::Stat, Operation::List, Operation::Read];
-
-impl Operation {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Lookup => "lookup",
-            Self::Stat => "stat",
-            Self::List => "list",
-            Self::Read => "read",
-        }
-    }
-}
+/// Their names, in the order of their numbers.
+const NAMES: [&str; 4] = ["lookup", "stat", "list", "read"];
 
 /// The time that operations took, in nanoseconds. An operation that has to wait is tried without waiting first, and both
 /// count.
 #[derive(Debug, Default)]
-pub(in crate::vfs) struct Latencies([Latency; OPERATIONS.len()]);
+pub(crate) struct Latencies([Latency; NAMES.len()]);
 
 #[derive(Debug, Default)]
 struct Latency {
@@ -56,17 +45,17 @@ impl Latencies {
     }
 
     /// Returns, for each operation, all its seconds and those of the slowest one.
-    pub(in crate::vfs) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let seconds = |nanos: &AtomicU64| Duration::from_nanos(nanos.load(Relaxed)).as_secs_f64();
-        let each = OPERATIONS.iter().zip(&self.0).map(|(operation, Latency { all, slowest })| {
-            (operation.name().to_owned(), json!({"seconds": seconds(all), "slowest_seconds": seconds(slowest)}))
+        let each = NAMES.into_iter().zip(&self.0).map(|(name, Latency { all, slowest })| {
+            (name.to_owned(), json!({"seconds": seconds(all), "slowest_seconds": seconds(slowest)}))
         });
         Value::Object(each.collect::<Map<_, _>>())
     }
 }
 
 /// Times an operation until it is dropped.
-pub(in crate::vfs) struct Timer<'a> {
+pub(crate) struct Timer<'a> {
     vfs: &'a Vfs,
     operation: Operation,
     ino: u64,
@@ -77,12 +66,7 @@ pub(in crate::vfs) struct Timer<'a> {
 impl Vfs {
     /// Times one operation on a node, or on a name in it. On drop it counts the time, and logs the operation if it took
     /// longer than the limit.
-    pub(in crate::vfs) fn time_operation<'a>(
-        &'a self,
-        operation: Operation,
-        ino: u64,
-        name: Option<&'a OsStr>,
-    ) -> Timer<'a> {
+    pub(crate) fn time_operation<'a>(&'a self, operation: Operation, ino: u64, name: Option<&'a OsStr>) -> Timer<'a> {
         Timer { vfs: self, operation, ino, name, begun: Instant::now() }
     }
 }
@@ -95,7 +79,7 @@ impl Drop for Timer<'_> {
             let (mut path, inside) = self.vfs.path_of(self.ino);
             path.extend(inside.split('/').filter(|part| !part.is_empty()));
             path.extend(self.name);
-            let (operation, seconds) = (self.operation.name(), took.as_secs_f64());
+            let (operation, seconds) = (NAMES[self.operation as usize], took.as_secs_f64());
             log::warn!("slow: {operation} of '{}' took {seconds:.3} s", path.display());
         }
     }
