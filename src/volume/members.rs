@@ -165,7 +165,7 @@ impl Entry {
         for candidate in found {
             let is_beside = candidate.kind == MemberKind::Group && stems.contains(&candidate.shown);
             let is_array = || document_of(&candidate).is_some_and(|document| documents.contains(&document));
-            if !is_beside && !(is_array() && self.has_attributes_in(&candidate)?) {
+            if !is_beside && (!is_array() || !self.has_attributes_in(&candidate)?) {
                 kept.push(candidate);
             }
         }

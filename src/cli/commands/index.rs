@@ -162,8 +162,8 @@ impl Work {
         Some(row)
     }
 
-    /// Returns all containers below an entry, with their paths. Files that look like containers but are too damaged to be opened become
-    /// rows.
+    /// Returns all containers below an entry, with their paths. Files that look like containers but are too damaged to be
+    /// opened become rows.
     fn walk(&self, top: &Entry, rows: &mut Vec<Row>) -> Vec<(PathBuf, Entry)> {
         if top.is_root_of_container() {
             let name = PathBuf::from(top.volume().source().file_name().unwrap_or_default());
