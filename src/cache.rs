@@ -437,9 +437,11 @@ impl Cache {
 /// Returns the default budget in bytes: an eighth of this machine's memory, between 64 MiB and 4 GiB.
 pub fn default_budget() -> u64 {
     const MIB: u64 = 1 << 20;
-    let system = rustix::system::sysinfo();
-    let bytes = system.totalram.saturating_mul(system.mem_unit.into());
-    (bytes / 8).clamp(64 * MIB, 4096 * MIB)
+    // Not sysinfo(2): in a container of LXC, only this file tells its share of the memory.
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|rest| rest.trim().strip_suffix(" kB")).and_then(|n| n.trim().parse::<u64>().ok());
+    (kib.unwrap_or(0) * 1024 / 8).clamp(64 * MIB, 4096 * MIB)
 }
 
 /// Returns a size for an LRU of this crate; 0 counts as 1.

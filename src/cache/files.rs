@@ -49,7 +49,8 @@ impl Cache {
         let room = self.try_reserve(size.next_multiple_of(4096).saturating_add(OVERHEAD))?;
         let memory = MemoryFile::new(size).map_err(|error| log::debug!("a file in memory: {error}")).ok()?;
         let file = Arc::new(FileSlot::new(memory, room, self.files.clone()));
-        let is_new = matches!(self.entries.get_or_put(key, Cached::File(file.clone())), Cached::File(kept) if Arc::ptr_eq(&kept, &file));
+        let kept = self.entries.get_or_put(key, Cached::File(file.clone()));
+        let is_new = matches!(&kept, Cached::File(kept) if Arc::ptr_eq(kept, &file));
         self.counters.misses.fetch_add(u64::from(is_new), Relaxed);
         is_new.then_some(file)
     }
