@@ -59,6 +59,8 @@ const TOO_SLOW: Duration = Duration::from_secs(2);
 
 /// How long decoding waits for the disk, if it may.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// How often it waits again because others took the room that came.
+const WAITS: usize = 8;
 
 /// Most bytes in the queue for the disk, if decoding waits for it.
 const WAITED_FOR: u64 = 128 << 20;
@@ -236,7 +238,10 @@ impl DiskTier {
     fn put(&self, put: impl Fn(Way) -> bool) -> bool {
         match self.wait {
             false => put(Way::Cached),
-            true => put(Way::Held) || self.disk.flush(LONGEST_WAIT) && put(Way::Held),
+            true => {
+                let waited = || self.disk.flush(LONGEST_WAIT).then(|| put(Way::Held));
+                put(Way::Held) || (0..WAITS).map_while(|_| waited()).any(|is_taken| is_taken)
+            }
         }
     }
 
@@ -434,12 +439,12 @@ impl Cache {
         let Some((spill, name)) = self.spilled(file.block, source) else { return };
         let is_worth = took.is_none_or(|took| self.verify != Verify::Off && spill.is_worth(file.block.size, took));
         let key = name.of_file(file);
-        if is_worth
-            && !spill.disk.contains(&key)
-            && let Some(whole) = FilePart::new(memory, 0..file.size)
-        {
-            let (whole, block): (Payload, _) = (Arc::new(whole), file.at..file.at + file.block.size);
-            spill.put(|way| spill.disk.put_file(way, &key, (&name.in_file(), block.clone()), whole.clone()));
+        // Mapped now: a file that cannot be mapped later would have no bytes.
+        let is_mapped = || memory.memory().bytes(0..memory.memory().size() as usize).is_ok();
+        if is_worth && !spill.disk.contains(&key) && is_mapped() {
+            let block = file.at..file.at + file.block.size;
+            // The file itself: the cache holds it while the queue has no room.
+            spill.put(|way| spill.disk.put_file(way, &key, (&name.in_file(), block.clone()), memory.clone()));
         }
     }
 
@@ -468,6 +473,12 @@ impl Cache {
         } else if let Some(part) = part(0..block.size) {
             self.keep(spill, &name, block, took, Arc::new(part));
         }
+    }
+}
+
+impl AsRef<[u8]> for FileSlot {
+    fn as_ref(&self) -> &[u8] {
+        self.memory().bytes(0..self.memory().size() as usize).unwrap_or_default()
     }
 }
 
