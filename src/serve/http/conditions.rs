@@ -88,7 +88,8 @@ mod tests {
         let same = "Sun, 06 Nov 1994 08:49:37 GMT";
         let before = "Sun, 06 Nov 1994 08:49:36 GMT";
         let (not_modified, failed) = (Some(StatusCode::NOT_MODIFIED), Some(StatusCode::PRECONDITION_FAILED));
-        let cases: &[(&[(HeaderName, &'static str)], Option<StatusCode>)] = &[
+        type Case<'a> = (&'a [(HeaderName, &'static str)], Option<StatusCode>);
+        let cases: &[Case<'_>] = &[
             (&[], None),
             (&[(IF_NONE_MATCH, "\"xyzzy\"")], not_modified),
             (&[(IF_NONE_MATCH, "\"a\", W/\"xyzzy\"")], not_modified),
