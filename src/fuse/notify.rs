@@ -5,7 +5,7 @@
 //! lock until it is answered, and each later look-up waits behind the notification. So names are never dropped; they
 //! are trusted for half a second only. Dropping the pages of a file waits for reads that are under way. If a process is
 //! killed while one of its threads waits for that, the kernel frees neither it nor its readers until the mount is taken
-//! down by force. So pages are dropped some time later, in the pool, and only after all requests for the file have been
+//! down by force. So pages are dropped some time later, in the pool, and only after all reads of the file have been
 //! answered. Forgetting attributes waits for no request. The pool also looks at what changed.
 
 use std::{
@@ -73,7 +73,7 @@ impl Pages {
         self.0.lock().push_back((Instant::now(), nodes));
     }
 
-    /// Returns the nodes that changed long enough before `now` and for which no request waits. The others are due
+    /// Returns the nodes that changed long enough before `now` and of which no read waits. The others are due
     /// later.
     fn due(&self, now: Instant, pending: &Pending) -> Vec<u64> {
         let mut waiting = self.0.lock();
@@ -199,17 +199,19 @@ mod tests {
         *,
     };
 
-    struct Reply;
+    struct Reply<const READS: bool>;
 
-    impl Fails for Reply {
+    impl<const READS: bool> Fails for Reply<READS> {
+        const HOLDS_PAGES: bool = READS;
+
         fn fail(self, _: Errno) {}
     }
 
     #[test]
-    fn pages_are_dropped_when_no_request_waits_for_them() {
+    fn pages_are_dropped_when_no_read_waits_for_them() {
         let (pages, pending) = (Pages::default(), Arc::<Pending>::default());
-        let slot = Arc::new(Slot::new(Reply));
-        let read = pending.begin((7, 0), &slot, None);
+        let read = pending.begin((7, 0), &Arc::new(Slot::new(Reply::<true>)), None);
+        let _open = pending.begin((8, 0), &Arc::new(Slot::new(Reply::<false>)), None);
         pages.add(vec![7, 8]);
         let now = Instant::now();
         assert!(pages.due(now, &pending).is_empty(), "reads are given time to end");

@@ -26,12 +26,17 @@ const AT_ONCE: usize = 500;
 
 /// A reply that can be an error.
 pub(super) trait Fails: Send + 'static {
+    /// Whether the kernel holds pages of the file until it has this reply.
+    const HOLDS_PAGES: bool;
+
     fn fail(self, errno: Errno);
 }
 
 macro_rules! fails {
-    ($($reply:ty),*) => {
+    ($($reply:ty: $holds_pages:literal),*) => {
         $(impl Fails for $reply {
+            const HOLDS_PAGES: bool = $holds_pages;
+
             fn fail(self, errno: Errno) {
                 self.error(errno);
             }
@@ -39,7 +44,16 @@ macro_rules! fails {
     };
 }
 
-fails!(ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr);
+fails!(
+    ReplyAttr: false,
+    ReplyData: true,
+    ReplyDirectory: false,
+    ReplyDirectoryPlus: false,
+    ReplyEntry: false,
+    ReplyOpen: false,
+    ReplyStatfs: false,
+    ReplyXattr: false
+);
 
 /// A reply that is given once: by the request's own thread, or by the one that looks after it. fuser turns a dropped
 /// reply into EIO.
@@ -77,6 +91,7 @@ pub(super) struct Pending {
 
 struct Entry {
     ino: u64,
+    holds_pages: bool,
     since: Instant,
     looked: Instant,
     reader: u32,
@@ -113,15 +128,25 @@ impl Pending {
         let slot = slot.clone();
         let fail = Box::new(move |errno| slot.fail(errno));
         let since = Instant::now();
-        let entry = Entry { ino, since, looked: since, reader, is_given_up: is_given_up.clone(), fail, from_memory };
+        let entry = Entry {
+            ino,
+            holds_pages: R::HOLDS_PAGES,
+            since,
+            looked: since,
+            reader,
+            is_given_up: is_given_up.clone(),
+            fail,
+            from_memory,
+        };
         self.all.lock().insert(number, entry);
         Ticket { pending: self.clone(), number, is_given_up }
     }
 
-    /// Returns the nodes of unanswered requests.
+    /// Returns the nodes of which the kernel holds pages until a read is answered.
     pub(super) fn nodes(&self) -> HashSet<u64> {
         let all = self.all.lock();
-        all.values().filter(|entry| !entry.is_given_up.load(Relaxed)).map(|entry| entry.ino).collect()
+        let holds_pages = |entry: &&Entry| entry.holds_pages && !entry.is_given_up.load(Relaxed);
+        all.values().filter(holds_pages).map(|entry| entry.ino).collect()
     }
 
     /// Answers requests that have waited long: from memory if possible, with EINTR if the reader was killed. Returns
