@@ -193,7 +193,8 @@ def test_an_ordinary_file_that_hides_its_time(source):
         assert (mnt / "note.txt").read_text() == "before"
         path.write_text("behind")
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert seen_within(SOON, lambda: (mnt / "note.txt").read_text() == "behind")
+        # Within 0.7 s on a quiet machine: pages are dropped 0.4 s after the change, at the next quarter of a second.
+        assert seen_within(3 * SOON, lambda: (mnt / "note.txt").read_text() == "behind")
 
 
 def test_pipes_and_devices_that_take_a_name(source):
