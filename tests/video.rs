@@ -116,6 +116,10 @@ fn frames_of_h264_are_those_of_ffmpeg() {
         // Alone, the last frames of a group are all that is left when the decoder ends.
         for order in [&FORWARD[..], &ANY, &[3], &[11], &[11, 3]] {
             check_frames("open_gop", order, budget);
+            check_frames("open_gop_of_4", order, budget);
+        }
+        for frame in 0..12 {
+            check_frames("open_gop_of_4", &[frame], budget);
         }
     }
 }

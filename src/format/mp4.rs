@@ -186,14 +186,20 @@ impl Track {
     /// frame. A frame that is decoded after a key frame but shown before it needs the previous key frame.
     pub fn group(&self, frame: u64) -> Option<Range<u32>> {
         let sample = self.sample_of(frame)?;
-        let time = self.sample(sample)?.time;
         let at = self.keys.partition_point(|&key| key <= sample);
         #[expect(clippy::cast_possible_truncation, reason = "`SAMPLES` bounds them")]
         let end = self.keys.get(at).copied().unwrap_or(self.samples.len() as u32);
         let key = *self.keys.get(at.checked_sub(1)?)?;
-        let is_leading = self.sample(key)?.time > time;
-        let before = at.checked_sub(2).filter(|_| is_leading).and_then(|before| self.keys.get(before));
+        let before =
+            at.checked_sub(2).filter(|_| self.is_leading(sample, key)).and_then(|before| self.keys.get(before));
         Some(before.copied().unwrap_or(key)..end)
+    }
+
+    /// Returns whether a sample is shown before a key frame that is decoded before it. It may refer to frames before that
+    /// key frame.
+    pub fn is_leading(&self, sample: u32, key: u32) -> bool {
+        let time = |sample| self.sample(sample).map(|found| found.time);
+        key < sample && time(sample) < time(key)
     }
 
     /// Returns the last key frame at or before a sample.

@@ -13,7 +13,7 @@ mod pixels;
 
 use std::{ffi::OsStr, io, panic::PanicHookInfo, process::ExitCode};
 
-use super::protocol::{ENDED, Kind, Message, PAYLOAD, REASON};
+use super::protocol::{ENDED, Kind, LEADING, Message, PAYLOAD, REASON};
 use pixels::{Converter, Planes};
 
 /// Why a decoder returns no frame.
@@ -24,8 +24,9 @@ type Show<'a> = dyn FnMut(u32, &Planes<'_>) -> Result<(), Refused> + 'a;
 
 /// A decoder of one video.
 trait Decoder {
-    /// Decodes a sample and shows the frames that are complete.
-    fn decode(&mut self, number: u32, bytes: &[u8], show: &mut Show<'_>) -> Result<(), Refused>;
+    /// Decodes a sample and shows the frames that are complete. A sample that is leading may refer to frames that were
+    /// not decoded, and is then left out.
+    fn decode(&mut self, number: u32, is_leading: bool, bytes: &[u8], show: &mut Show<'_>) -> Result<(), Refused>;
 
     /// Shows the frames that are left.
     fn finish(&mut self, show: &mut Show<'_>) -> Result<(), Refused>;
@@ -123,7 +124,7 @@ fn serve(maker: &Maker, input: &mut Socket, output: &mut Socket) -> io::Result<(
                 size = (first, second);
                 maker.open(first, second, &payload).map(|made| decoder = Some(made))
             }
-            (Kind::Sample, Some(decoder)) => decoder.decode(first, &payload, &mut show),
+            (Kind::Sample, Some(decoder)) => decoder.decode(first, second == LEADING, &payload, &mut show),
             (Kind::End, Some(decoder)) => decoder.finish(&mut show),
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };

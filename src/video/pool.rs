@@ -418,7 +418,8 @@ impl Decoder {
             let bytes = stored(wanted, place.next)?;
             let start = Instant::now();
             let before = place.took;
-            process.decode(place.next, bytes, &mut |sample, pixels| {
+            let is_leading = wanted.track.is_leading(place.next, samples.start);
+            process.decode(place.next, is_leading, bytes, &mut |sample, pixels| {
                 place.took = before + start.elapsed();
                 place.last = keep(job, sample, pixels, place.took).or(place.last);
             })?;

@@ -16,7 +16,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use super::{
     argument, program,
-    protocol::{ENDED, Kind, Message, REASON},
+    protocol::{ENDED, Kind, LEADING, Message, REASON},
 };
 use crate::{
     cache::BlockError,
@@ -102,10 +102,11 @@ impl Process {
     pub(super) fn decode(
         &mut self,
         number: u32,
+        is_leading: bool,
         bytes: Vec<u8>,
         frame: &mut dyn FnMut(u32, &Pixels<'_>),
     ) -> Result<(), Failure> {
-        self.send(&Message::new(Kind::Sample, number, 0).with(bytes))?;
+        self.send(&Message::new(Kind::Sample, number, if is_leading { LEADING } else { 0 }).with(bytes))?;
         self.answers(frame)
     }
 

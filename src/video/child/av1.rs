@@ -55,7 +55,7 @@ impl Av1 {
         // After its first four bytes, the configuration may have a header that samples lack. If that is damaged, the
         // samples that need it fail.
         if let Some(header) = configuration.get(4..).filter(|header| !header.is_empty()) {
-            let _ = opened.decode(u32::MAX, header, &mut |_, _| Ok(()));
+            let _ = opened.decode(u32::MAX, false, header, &mut |_, _| Ok(()));
         }
         Ok(opened)
     }
@@ -118,7 +118,7 @@ fn show_one(picture: &Dav1dPicture, show: &mut Show<'_>) -> Result<(), Refused> 
 
 #[allow(unsafe_code, reason = "as above")]
 impl Decoder for Av1 {
-    fn decode(&mut self, number: u32, bytes: &[u8], show: &mut Show<'_>) -> Result<(), Refused> {
+    fn decode(&mut self, number: u32, _: bool, bytes: &[u8], show: &mut Show<'_>) -> Result<(), Refused> {
         if bytes.is_empty() {
             return Err("AV1: an empty sample".into());
         }

@@ -29,6 +29,10 @@ const END: c_int = -0x2046_4F45;
 
 type Pointer = *mut c_void;
 
+fn damaged(code: c_int) -> Refused {
+    format!("H.264: damaged ({code})")
+}
+
 /// The front of `AVCodecParameters`.
 #[repr(C)]
 struct Parameters {
@@ -155,6 +159,8 @@ impl Library {
                 context: (self.avcodec_alloc_context3)(decoder),
                 packet: (self.av_packet_alloc)(),
                 frame: (self.av_frame_alloc)(),
+                prefix: configuration.get(4).map_or(4, |byte| usize::from(byte & 3) + 1),
+                key: None,
             };
             let mut parameters = (self.avcodec_parameters_alloc)();
             let copy = (self.av_mallocz)(configuration.len() + PADDING).cast::<u8>();
@@ -194,6 +200,34 @@ pub(super) struct Video<'a> {
     context: Pointer,
     packet: *mut Packet,
     frame: *mut Frame,
+    /// Bytes of the length before each unit of a sample (ISO/IEC 14496-15, 5.3.3.1).
+    prefix: usize,
+    /// What the first sample is.
+    key: Option<Key>,
+}
+
+/// A picture from which decoding can begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Key {
+    /// No later sample refers to frames before it.
+    Idr,
+    /// Samples that are shown before it may.
+    Open,
+}
+
+impl Key {
+    /// Returns what a sample is by the kind of its first slice (ITU-T H.264, table 7-1).
+    fn of(mut sample: &[u8], prefix: usize) -> Self {
+        while let Some((length, rest)) = sample.split_at_checked(prefix) {
+            let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+            match rest.first().map(|byte| byte & 0x1f) {
+                Some(1..=4) => return Self::Open,
+                Some(5) | None => break,
+                Some(_) => sample = rest.get(length..).unwrap_or_default(),
+            }
+        }
+        Self::Idr
+    }
 }
 
 #[allow(unsafe_code, reason = "as above")]
@@ -207,13 +241,14 @@ impl Video<'_> {
         }
     }
 
-    /// Shows the frames that are complete.
-    fn show_all(&mut self, show: &mut Show<'_>) -> Result<(), Refused> {
+    /// Shows the frames that are complete. Of a leading sample, the decoder may have none.
+    fn show_all(&mut self, is_leading: bool, show: &mut Show<'_>) -> Result<(), Refused> {
         loop {
             // SAFETY: context and frame come from the library.
             match unsafe { (self.library.avcodec_receive_frame)(self.context, self.frame) } {
                 AGAIN | END => return Ok(()),
-                code @ ..0 => return Err(format!("H.264: damaged ({code})")),
+                ..0 if is_leading => return Ok(()),
+                code @ ..0 => return Err(damaged(code)),
                 _ => self.show_one(show)?,
             }
         }
@@ -262,11 +297,13 @@ impl Video<'_> {
 
 #[allow(unsafe_code, reason = "as above")]
 impl Decoder for Video<'_> {
-    fn decode(&mut self, number: u32, bytes: &[u8], show: &mut Show<'_>) -> Result<(), Refused> {
+    fn decode(&mut self, number: u32, is_leading: bool, bytes: &[u8], show: &mut Show<'_>) -> Result<(), Refused> {
         let length = c_int::try_from(bytes.len()).map_err(|_| "H.264: a sample that is too large")?;
         if length == 0 {
             return Err("H.264: an empty sample".into());
         }
+        let key = *self.key.get_or_insert_with(|| Key::of(bytes, self.prefix));
+        let is_leading = is_leading && key == Key::Open;
         // SAFETY: the library allocates a packet of this length, with its padding.
         let sent = unsafe {
             if (self.library.av_new_packet)(self.packet, length) < 0 {
@@ -279,16 +316,17 @@ impl Decoder for Video<'_> {
             sent
         };
         match sent {
-            0.. => self.show_all(show),
-            code => Err(format!("H.264: damaged ({code})")),
+            0.. => self.show_all(is_leading, show),
+            _ if is_leading => Ok(()),
+            code => Err(damaged(code)),
         }
     }
 
     fn finish(&mut self, show: &mut Show<'_>) -> Result<(), Refused> {
         // SAFETY: the library accepts a null packet, which means the end of the stream.
         match unsafe { (self.library.avcodec_send_packet)(self.context, ptr::null()) } {
-            0.. | END => self.show_all(show),
-            code => Err(format!("H.264: damaged ({code})")),
+            0.. | END => self.show_all(false, show),
+            code => Err(damaged(code)),
         }
     }
 }
@@ -301,6 +339,23 @@ impl Drop for Video<'_> {
             (self.library.av_frame_free)(&raw mut self.frame);
             (self.library.av_packet_free)(&raw mut self.packet);
             (self.library.avcodec_free_context)(&raw mut self.context);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_what_its_first_slice_is() {
+        let parameters = [0, 0, 0, 2, 0x67, 9];
+        assert!(Key::of(&[&parameters[..], &[0, 0, 0, 1, 0x65]].concat(), 4) == Key::Idr);
+        assert!(Key::of(&[&parameters[..], &[0, 0, 0, 1, 0x41]].concat(), 4) == Key::Open);
+        assert!(Key::of(&[0, 1, 0x61], 2) == Key::Open);
+        // Nothing that is damaged may be left out after such a one.
+        for damaged in [&[][..], &[0, 0], &parameters, &[255; 8]] {
+            assert!(Key::of(damaged, 4) == Key::Idr);
         }
     }
 }
