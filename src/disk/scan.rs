@@ -2,7 +2,7 @@
 
 use std::{collections::BinaryHeap, ffi::CString, io, os::fd::AsFd};
 
-use rustix::fs::{AtFlags, Dir, FileType, statat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, StatxFlags, statx, unlinkat};
 
 use super::folder::{Folder, TEMPORARY, is_blob};
 
@@ -30,7 +30,7 @@ pub(super) fn space(size: u64) -> u64 {
 /// A blob that may be evicted: when it was used last, its part and name, its space. Ordered by time.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
-    used: (i64, u64),
+    used: (i64, u32),
     part: u8,
     name: CString,
     bytes: u64,
@@ -46,10 +46,11 @@ fn each(folder: &Folder, mut found: impl FnMut(Candidate)) -> io::Result<()> {
                 continue;
             }
             // Another process may have removed it.
-            let Ok(stat) = statat(&fd, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-            if FileType::from_raw_mode(stat.st_mode).is_file() {
-                let used = (stat.st_atime, stat.st_atime_nsec).max((stat.st_mtime, stat.st_mtime_nsec));
-                found(Candidate { used, part, name, bytes: space(stat.st_size.unsigned_abs()) });
+            let Ok(stat) = statx(&fd, &name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) else { continue };
+            if FileType::from_raw_mode(stat.stx_mode.into()).is_file() {
+                let (read, written) = (stat.stx_atime, stat.stx_mtime);
+                let used = (read.tv_sec, read.tv_nsec).max((written.tv_sec, written.tv_nsec));
+                found(Candidate { used, part, name, bytes: space(stat.stx_size) });
             }
         }
     }
