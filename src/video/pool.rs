@@ -348,10 +348,11 @@ impl Decoder {
         let mut frame = wanted.frame;
         loop {
             let group = wanted.track.group(frame).ok_or_else(|| refused("no key frame comes before this frame"))?;
-            let is_done = self.decode_group(job, pool, group.clone(), last)?;
-            if is_done && !job.has_frame() {
-                self.decode_from_before(job, pool, group.clone())?;
+            let mut done = self.decode_group(job, pool, group.clone(), last);
+            if !matches!(done, Ok(false)) && !job.has_frame() {
+                done = self.decode_from_before(job, pool, group.clone(), done);
             }
+            let is_done = done?;
             if !is_done || !wanted.is_next {
                 return Ok(());
             }
@@ -368,21 +369,28 @@ impl Decoder {
         }
     }
 
-    /// Decodes a group of H.264 again, from an earlier key frame on. Until one frame was shown, libavcodec 59 drops those
-    /// that are left at the end, unless the first key frame was an IDR picture.
+    /// Decodes a group of H.264 again, from an earlier key frame on, and returns what came of that; `done` if there is
+    /// nothing to try. Unless the group begins with an IDR picture, libavcodec 59 drops the frames that are left at the
+    /// end until it has shown one, and refuses samples that name frames before the group as no longer needed.
     fn decode_from_before(
         &mut self,
         job: &Arc<Job>,
         pool: &Pool,
-        group: std::ops::Range<u32>,
-    ) -> Result<(), Arc<BlockError>> {
-        let wanted = &job.wanted;
-        let earlier = wanted.track.key_before(group.start.saturating_sub(REORDERED));
-        if let Some(start) = earlier.filter(|start| *start < group.start && wanted.track.codec() == VideoCodec::H264) {
-            self.decode_group(job, pool, start..group.end, wanted.frame)?;
-            (self.video, self.place) = (None, None);
+        group: Range<u32>,
+        done: Result<bool, Arc<BlockError>>,
+    ) -> Result<bool, Arc<BlockError>> {
+        let track = &job.wanted.track;
+        let earlier = track.key_before(group.start.saturating_sub(REORDERED)).filter(|start| *start < group.start);
+        let is_open = || group.clone().any(|sample| track.is_leading(sample, group.start));
+        match earlier {
+            Some(start) if track.codec() == VideoCodec::H264 && (done.is_ok() || is_open()) => {
+                (self.video, self.place) = (None, None);
+                let again = self.decode_group(job, pool, start..group.end, job.wanted.frame);
+                (self.video, self.place) = (None, None);
+                again
+            }
+            _ => done,
         }
-        Ok(())
     }
 
     /// Decodes the samples of a group until all are done (returns `true`), or enough.
