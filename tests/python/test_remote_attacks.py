@@ -329,6 +329,31 @@ def test_parts_that_name_no_state_are_not_put_together():
             assert done.stdout == b""
 
 
+def test_a_part_is_not_taken_for_the_whole():
+    """Its length is not the object's: the rest would look as if it were not there."""
+    store = Store()
+    store.put("x.bin", b"a" * 1000)
+
+    def in_parts(handler):
+        if "list-type" in handler.path or not handler.path.startswith("/b/x.bin") or "Range" in handler.headers:
+            return False
+        if handler.command == "GET":
+            return handler.answer(206, b"a" * 102, ETag='"x"', Content_Range="bytes 0-101/1000") is None
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        return True
+
+    store.faults = [with_index, in_parts]
+    with store.serving() as endpoint:
+        for options in ([], ["--detect=content"]):
+            fails(run("cat", f"{endpoint}/b/x.bin", *quick(endpoint), *options), "does not say how large")
+        with mounted(f"{endpoint}/b/", *quick(endpoint)) as mnt:
+            with pytest.raises(OSError) as failed:
+                (mnt / "x.bin").stat()
+            assert failed.value.errno == errno.EIO
+
+
 def test_a_part_that_is_shorter_than_it_says_is_not_put_together():
     """Compressed on the way: what the answer has are no bytes of the object, whatever range it names."""
     store = Store()

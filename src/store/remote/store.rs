@@ -479,8 +479,11 @@ impl RemoteStore {
     }
 }
 
-/// Returns the length of an answer's body, if the server gives it.
+/// Returns the length of an object, if the server gives it with an answer about all of it.
 fn length_of(answer: &Answer) -> Option<u64> {
+    if answer.status == StatusCode::PARTIAL_CONTENT {
+        return None;
+    }
     backend::size(answer.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?)
 }
 
