@@ -117,7 +117,7 @@ fn frames_of_h264_are_those_of_ffmpeg() {
         for order in [&FORWARD[..], &ANY, &[3], &[11], &[11, 3]] {
             check_frames("open_gop", order, budget);
         }
-        for name in ["open_gop_of_4", "open_gop_of_9"] {
+        for name in ["open_gop_of_4", "open_gop_of_6", "open_gop_of_9"] {
             [&FORWARD[..], &ANY].into_iter().for_each(|order| check_frames(name, order, budget));
             (0..12).for_each(|frame| check_frames(name, &[frame], budget));
         }

@@ -381,9 +381,9 @@ impl Decoder {
     ) -> Result<bool, Arc<BlockError>> {
         let track = &job.wanted.track;
         let earlier = track.key_before(group.start.saturating_sub(REORDERED)).filter(|start| *start < group.start);
-        let is_open = || group.clone().any(|sample| track.is_leading(sample, group.start));
+        let is_unread = done.as_ref().is_err_and(|error| matches!(**error, BlockError::Source(_)));
         match earlier {
-            Some(start) if track.codec() == VideoCodec::H264 && (done.is_ok() || is_open()) => {
+            Some(start) if track.codec() == VideoCodec::H264 && !is_unread => {
                 (self.video, self.place) = (None, None);
                 let again = self.decode_group(job, pool, start..group.end, job.wanted.frame);
                 (self.video, self.place) = (None, None);
