@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from support import BIN, in_own_namespace, mounted, seen_within, wait_for
+from support import BIN, in_own_namespace, load_npy, mounted, seen_within, wait_for
 
 SOON = 1.0
 
@@ -381,7 +381,7 @@ def test_a_path_opened_afresh_after_a_rewrite_in_place(make, source, options):
             make(path, value, in_place=True)
             for last in (False, True):
                 try:
-                    found = np.load(array)
+                    found = load_npy(array)
                     break
                 except OSError as error:
                     assert error.errno == errno.ESTALE and not last

@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from support import GOLDEN, hdf5_oracle, mounted, run, seen_within  # before h5py: it says where external files are
+from support import GOLDEN, hdf5_oracle, load_npy, mounted, run, seen_within  # before h5py: it says where external files are
 from support.writers import hdf5_kinds
 
 import h5py
@@ -31,7 +31,7 @@ def test_every_kind_of_file_is_what_h5py_reads(tmp_path):
 def element(path, place):
     """An element, or `None` while the state that was there is gone."""
     try:
-        return np.load(path)[place]
+        return load_npy(path)[place]
     except OSError:
         return None
 

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from support import mounted, seen_within
+from support import load_npy, mounted, seen_within
 
 SOON = 1.0
 
@@ -116,7 +116,7 @@ class Model:
         if shown != {*paths, "container.json"}:
             return f"{at}: {shown}"
         for path, array in paths.items():
-            if not np.array_equal(np.load(at / path), array):
+            if not np.array_equal(load_npy(at / path), array):
                 return f"{at / path}: other values"
         return None
 

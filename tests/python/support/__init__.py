@@ -5,8 +5,8 @@ the rules written down here say.
 """
 
 from . import grouped, typed
-from .checks import (assert_one_line_error, assert_same_file, check_npy, png_size, read_checked, read_in_pieces, seen_within, sha256,
-                     wait_for, walk_files)
+from .checks import (assert_one_line_error, assert_same_file, check_npy, load_npy, png_size, read_checked, read_in_pieces, seen_within,
+                     sha256, wait_for, walk_files)
 from .mounts import (as_ordinary_user, daemon_of, foreground, in_own_namespace, is_mounted, memory_of, mounted,
                      mounted_by, peak_memory, run, states_of, statistics_of, threads_of, unmount, within_limit)
 from .paths import BIN, FAMILIES, FIXTURES, GOLDEN, RECORDINGS, ROOT, TIMEOUT, TYPED, load_expected
@@ -17,6 +17,6 @@ __all__ = [
     "as_ordinary_user", "daemon_of", "foreground", "in_own_namespace", "is_mounted", "memory_of", "mounted",
     "mounted_by", "peak_memory", "run", "states_of", "statistics_of", "threads_of", "unmount", "within_limit",
     "address", "certificates", "serving",
-    "assert_one_line_error", "assert_same_file", "check_npy", "png_size", "read_checked", "read_in_pieces", "seen_within", "sha256",
-    "wait_for", "walk_files",
+    "assert_one_line_error", "assert_same_file", "check_npy", "load_npy", "png_size", "read_checked", "read_in_pieces", "seen_within",
+    "sha256", "wait_for", "walk_files",
 ]

@@ -54,6 +54,12 @@ def check_npy(path, descr, shape):
     return data[header_len:]
 
 
+def load_npy(path):
+    """An array of a file that may change meanwhile. numpy takes a read that fails for the end of the file, and says
+    nothing of the error."""
+    return np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+
+
 def read_in_pieces(path):
     """The bytes of a file. Memory is not asked for by its size, which is what a hostile container says."""
     with open(path, "rb", buffering=0) as file:
