@@ -156,6 +156,26 @@ impl DType {
         }
     }
 
+    /// Returns the type of numbers with a name of numpy or, for `bfloat16`, of ml_dtypes.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "bool" => Self::Bool,
+            "int8" => Self::I8,
+            "int16" => Self::I16,
+            "int32" => Self::I32,
+            "int64" => Self::I64,
+            "uint8" => Self::U8,
+            "uint16" => Self::U16,
+            "uint32" => Self::U32,
+            "uint64" => Self::U64,
+            "float16" => Self::F16,
+            "bfloat16" => Self::Bf16,
+            "float32" => Self::F32,
+            "float64" => Self::F64,
+            _ => return None,
+        })
+    }
+
     /// The short name, as `container.json` gives it: numpy's for texts, opaque bytes and dates.
     pub fn name(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
@@ -332,23 +352,6 @@ impl SmallFloat {
         let leading = if exponent == 0 { 0.0 } else { (1u32 << mantissa) as f32 };
         sign * (leading + fraction) * unit
     }
-}
-
-/// Returns the number of the bits of an IEEE 754 binary16.
-pub(crate) fn half(bits: u16) -> f32 {
-    let (exponent, fraction) = (bits >> 10 & 0x1f, bits & 0x3ff);
-    let magnitude = match exponent {
-        0 => f32::from(fraction) * 2f32.powi(-24),
-        0x1f if fraction == 0 => f32::INFINITY,
-        0x1f => f32::NAN,
-        _ => (1.0 + f32::from(fraction) / 1024.0) * 2f32.powi(i32::from(exponent) - 15),
-    };
-    if bits >> 15 == 1 { -magnitude } else { magnitude }
-}
-
-/// Returns the number of the bits of a bf16, the upper half of an f32.
-pub(crate) fn bf16(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
 }
 
 impl fmt::Display for DType {

@@ -9,6 +9,8 @@
     reason = "hot loops over arrays whose lengths are constants, with numbers of a few bits"
 )]
 
+use crate::format;
+
 /// A kind of blocks that can be dequantised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the types")]
@@ -70,15 +72,7 @@ fn part<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
 
 /// Returns the f16 at a place, as f32.
 fn half(block: &[u8], at: usize) -> f32 {
-    let bits = u16::from_le_bytes(*part(block, at));
-    let (sign, rest) = (u32::from(bits & 0x8000) << 16, u32::from(bits & 0x7fff));
-    let magnitude = match rest {
-        // 2^-24 for each unit.
-        0..0x400 => rest as f32 / 16_777_216.0,
-        0x400..0x7c00 => f32::from_bits((rest << 13) + (112 << 23)),
-        _ => f32::from_bits(rest << 13 | 0x7f80_0000),
-    };
-    f32::from_bits(magnitude.to_bits() | sign)
+    format::half(u16::from_le_bytes(*part(block, at)))
 }
 
 /// Passes on the low 4 bits of each byte, then the high ones.

@@ -174,22 +174,10 @@ fn feature(name: &str, feature: &Value) -> Result<Feature, FormatError> {
     let shape: Option<Vec<u64>> = shape.iter().map(Value::as_u64).collect();
     let shape = shape.ok_or_else(|| bad("shape of numbers that are at least 0"))?;
     let kind = match dtype {
-        "float16" => Kind::Numbers(DType::F16),
-        "float32" => Kind::Numbers(DType::F32),
-        "float64" => Kind::Numbers(DType::F64),
-        "int8" => Kind::Numbers(DType::I8),
-        "int16" => Kind::Numbers(DType::I16),
-        "int32" => Kind::Numbers(DType::I32),
-        "int64" => Kind::Numbers(DType::I64),
-        "uint8" => Kind::Numbers(DType::U8),
-        "uint16" => Kind::Numbers(DType::U16),
-        "uint32" => Kind::Numbers(DType::U32),
-        "uint64" => Kind::Numbers(DType::U64),
-        "bool" => Kind::Numbers(DType::Bool),
         "string" => Kind::Text,
         "image" => Kind::Image,
         "video" => Kind::Video,
-        _ => Kind::Other,
+        name => DType::of_name(name).filter(|dtype| *dtype != DType::Bf16).map_or(Kind::Other, Kind::Numbers),
     };
     Ok(Feature {
         name: name.into(),

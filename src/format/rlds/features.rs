@@ -193,7 +193,7 @@ fn leaf(node: &Map<String, Value>) -> (LeafKind, Vec<Option<u64>>) {
             Some("zlib") => Encoding::Zlib,
             Some(_) => return other("tensor"),
         };
-        return match (name, dtype(name)) {
+        return match (name, DType::of_name(name)) {
             ("string" | "object", _) if encoding == Encoding::None => (LeafKind::Text, shape),
             (_, Some(dtype)) => (LeafKind::Numbers(dtype, encoding), shape),
             _ => other("tensor"),
@@ -201,7 +201,7 @@ fn leaf(node: &Map<String, Value>) -> (LeafKind, Vec<Option<u64>>) {
     }
     if let Some(found) = node.get("boundingBox") {
         return match (shape(found), found.get("dtype").and_then(Value::as_str)) {
-            (Some(shape), Some(name)) if !shape.is_empty() => match dtype(name) {
+            (Some(shape), Some(name)) if !shape.is_empty() => match DType::of_name(name) {
                 Some(dtype) => (LeafKind::Numbers(dtype, Encoding::None), shape),
                 None => other("boundingBox"),
             },
@@ -231,24 +231,4 @@ fn shape(tensor: &Value) -> Option<Vec<Option<u64>>> {
         Some(u64::try_from(number).ok())
     };
     dimensions.iter().map(dimension).collect()
-}
-
-/// Returns the type of numbers with a name.
-fn dtype(name: &str) -> Option<DType> {
-    Some(match name {
-        "bool" => DType::Bool,
-        "int8" => DType::I8,
-        "int16" => DType::I16,
-        "int32" => DType::I32,
-        "int64" => DType::I64,
-        "uint8" => DType::U8,
-        "uint16" => DType::U16,
-        "uint32" => DType::U32,
-        "uint64" => DType::U64,
-        "float16" => DType::F16,
-        "bfloat16" => DType::Bf16,
-        "float32" => DType::F32,
-        "float64" => DType::F64,
-        _ => return None,
-    })
 }

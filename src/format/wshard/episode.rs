@@ -325,19 +325,18 @@ fn channel(map: &Map<String, Json>, id: String, block: String) -> Channel {
 /// The thirteen short names, and the long names that the Go reader accepts for them (section 11).
 fn dtype(name: &str) -> Option<DType> {
     Some(match name.to_ascii_lowercase().as_str() {
-        "f64" | "float64" => DType::F64,
-        "f32" | "float32" => DType::F32,
-        "f16" | "float16" => DType::F16,
-        "bf16" | "bfloat16" => DType::Bf16,
-        "i64" | "int64" => DType::I64,
-        "i32" | "int32" => DType::I32,
-        "i16" | "int16" => DType::I16,
-        "i8" | "int8" => DType::I8,
-        "u64" | "uint64" => DType::U64,
-        "u32" | "uint32" => DType::U32,
-        "u16" | "uint16" => DType::U16,
-        "u8" | "uint8" => DType::U8,
-        "bool" => DType::Bool,
-        _ => return None,
+        "f64" => DType::F64,
+        "f32" => DType::F32,
+        "f16" => DType::F16,
+        "bf16" => DType::Bf16,
+        "i64" => DType::I64,
+        "i32" => DType::I32,
+        "i16" => DType::I16,
+        "i8" => DType::I8,
+        "u64" => DType::U64,
+        "u32" => DType::U32,
+        "u16" => DType::U16,
+        "u8" => DType::U8,
+        long => return DType::of_name(long),
     })
 }

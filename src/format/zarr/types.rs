@@ -201,21 +201,8 @@ fn v3_element(data_type: &Json, depth: usize) -> Result<Fixed, String> {
     let setting = |key: &str| configuration.and_then(|configuration| configuration.get(key));
     let is_bare = configuration.and_then(Json::as_object).is_none_or(|object| object.is_empty());
     let dtype = match name {
-        "bool" => DType::Bool,
-        "int8" => DType::I8,
-        "int16" => DType::I16,
-        "int32" => DType::I32,
-        "int64" => DType::I64,
-        "uint8" => DType::U8,
-        "uint16" => DType::U16,
-        "uint32" => DType::U32,
-        "uint64" => DType::U64,
-        "float16" => DType::F16,
-        "float32" => DType::F32,
-        "float64" => DType::F64,
         "complex64" => DType::C64,
         "complex128" => DType::C128,
-        "bfloat16" => DType::Bf16,
         "float8_e4m3fn" => DType::F8E4M3Fn,
         "float8_e4m3fnuz" => DType::F8E4M3Fnuz,
         "float8_e5m2" => DType::F8E5M2,
@@ -262,10 +249,14 @@ fn v3_element(data_type: &Json, depth: usize) -> Result<Fixed, String> {
             return Ok(Fixed::own(Record::new(made)?, Vec::new()));
         }
         _ => {
-            let bits = name.strip_prefix('r').filter(|bits| bits.bytes().all(|digit| digit.is_ascii_digit()));
-            let bits = bits.and_then(|bits| bits.parse::<u32>().ok()).filter(|bits| bits.is_multiple_of(8));
-            let size = bits.and_then(|bits| NonZeroU32::new(bits / 8)).ok_or_else(unknown)?;
-            return Ok(Fixed { bits: Bits::Raw, ..Fixed::own(DType::Void(size), Vec::new()) });
+            if let Some(dtype) = DType::of_name(name) {
+                dtype
+            } else {
+                let bits = name.strip_prefix('r').filter(|bits| bits.bytes().all(|digit| digit.is_ascii_digit()));
+                let bits = bits.and_then(|bits| bits.parse::<u32>().ok()).filter(|bits| bits.is_multiple_of(8));
+                let size = bits.and_then(|bits| NonZeroU32::new(bits / 8)).ok_or_else(unknown)?;
+                return Ok(Fixed { bits: Bits::Raw, ..Fixed::own(DType::Void(size), Vec::new()) });
+            }
         }
     };
     if !is_bare {

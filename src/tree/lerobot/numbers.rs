@@ -8,6 +8,7 @@ use crate::{
     format::{
         DType, Fields, half,
         parquet::{Form, Leaf, Values},
+        to_half,
     },
     tree::columns::{Columns, Page, Slot},
     view::{Fault, ReadContext, Rendered, pieces::Pieces},
@@ -230,61 +231,9 @@ fn write(dtype: DType, number: Number, out: &mut [u8]) -> bool {
     }
 }
 
-/// Rounds to the nearest binary16; ties go to the even one. Integers that an f64 cannot represent are larger than any
-/// binary16.
-fn to_half(number: f64) -> u16 {
-    let bits = number.to_bits();
-    let sign = (bits >> 48 & 0x8000) as u16;
-    if number.is_nan() {
-        // As in numpy: the upper bits of the mantissa. They must not be 0, which would be infinity.
-        let mantissa = (bits >> 42 & 0x3ff) as u16;
-        return sign | 0x7c00 | if mantissa == 0 { 0x200 } else { mantissa };
-    }
-    let magnitude = number.abs();
-    if magnitude >= 65520.0 {
-        return sign | 0x7c00;
-    }
-    // The unit of the last place: 2^-24 for numbers below 2^-14.
-    let exponent = ((bits >> 52 & 0x7ff) as i32 - 1023).max(-14);
-    let unit = 2f64.powi(exponent - 10);
-    let steps = (magnitude / unit).round_ties_even() as u16;
-    // Rounding up to the next power of two carries into the exponent by itself.
-    sign | (((exponent + 14) as u16) << 10).wrapping_add(steps)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn halves_are_numpy_s() {
-        // np.array(x).astype("f2").view("u2")
-        for (number, bits) in [
-            (0.0, 0),
-            (-0.0, 0x8000),
-            (1.0, 0x3c00),
-            (-2.0, 0xc000),
-            (65504.0, 0x7bff),
-            (65519.99, 0x7bff),
-            (65520.0, 0x7c00),
-            (1e300, 0x7c00),
-            (6.103515625e-05, 0x0400),
-            (5.960464477539063e-08, 1),
-            (2.9802322387695312e-08, 0),
-            (2.980_233e-8, 1),
-            (0.1, 0x2e66),
-            (2049.0, 0x6800),
-            (2051.0, 0x6802),
-            (f64::NEG_INFINITY, 0xfc00),
-            // Rounding in two steps, through f32, must not change the result.
-            (1.0 + 1.0 / 2048.0 + 1e-12, 0x3c01),
-            (1.0 + 1.0 / 2048.0, 0x3c00),
-            (1023.99 * 2f64.powi(-24), 0x0400),
-        ] {
-            assert_eq!(to_half(number), bits, "{number}");
-        }
-        assert_eq!(to_half(f64::NAN) & 0x7e00, 0x7e00);
-    }
 
     #[test]
     fn integers_must_fit() {

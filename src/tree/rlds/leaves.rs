@@ -7,13 +7,14 @@ use serde_json::{Map, Value, json};
 use super::{
     lone,
     record::{Candidate, File, Files, digits, failing, suffix},
-    values::{Making, Tensors, integer, to_bf16, to_half},
+    values::{Making, Tensors, integer},
 };
 use crate::{
     format::{
         DType, bf16, half,
         rlds::{Encoding, Features, Leaf, LeafKind},
         tfrecord::example::{List, ListKind},
+        to_bf16, to_half,
     },
     tree::paths::ROOT,
     view::{Array, Fault, View, json as json_view},
@@ -442,13 +443,13 @@ fn float(number: f32, dtype: DType) -> Value {
     let same = |text: &str| {
         let back: f32 = text.parse().unwrap_or(f32::NAN);
         match dtype {
-            DType::F16 => to_half(back) == to_half(number),
+            DType::F16 => to_half(back.into()) == to_half(number.into()),
             DType::Bf16 => to_bf16(back) == to_bf16(number),
             _ => back == number,
         }
     };
     let rounded = match dtype {
-        DType::F16 => half(to_half(number)),
+        DType::F16 => half(to_half(number.into())),
         DType::Bf16 => bf16(to_bf16(number)),
         _ => number,
     };

@@ -9,6 +9,7 @@ use crate::{
     format::{
         Block, DType,
         tfrecord::example::{Feature, List, ListKind, Part, Span},
+        to_bf16, to_half,
     },
     source::{Source, SourceError},
     tree::frames::Frames,
@@ -184,7 +185,7 @@ pub(super) fn elements(list: &List, part: Part<'_>, dtype: DType, out: &mut [u8]
                 match dtype {
                     DType::F32 => place.copy_from_slice(&number.to_le_bytes()),
                     DType::F64 => place.copy_from_slice(&f64::from(number).to_le_bytes()),
-                    DType::F16 => place.copy_from_slice(&to_half(number).to_le_bytes()),
+                    DType::F16 => place.copy_from_slice(&to_half(number.into()).to_le_bytes()),
                     _ => place.copy_from_slice(&to_bf16(number).to_le_bytes()),
                 }
             }
@@ -209,33 +210,6 @@ pub(super) fn integer(number: i64, dtype: DType) -> Option<[u8; 8]> {
         _ => false,
     };
     fits.then(|| number.to_le_bytes())
-}
-
-/// Rounds to a float of 16 bits, to nearest even.
-pub(super) fn to_half(number: f32) -> u16 {
-    let bits = number.to_bits();
-    let (sign, exponent, fraction) = ((bits >> 16) as u16 & 0x8000, (bits >> 23 & 0xFF) as i32 - 127, bits & 0x7F_FFFF);
-    let rounded = |value: u32, shift: u32| {
-        let (kept, rest, half) = (value >> shift, value & ((1 << shift) - 1), 1u32 << (shift - 1));
-        kept + u32::from(rest > half || rest == half && kept & 1 == 1)
-    };
-    sign | match exponent {
-        128 if fraction != 0 => 0x7E00 | (fraction >> 13) as u16,
-        16.. => 0x7C00,
-        // A carry increases the exponent, up to infinity.
-        -14.. => rounded(((exponent + 15) as u32) << 23 | fraction, 13) as u16,
-        -25.. => rounded(0x80_0000 | fraction, (-1 - exponent) as u32) as u16,
-        _ => 0,
-    }
-}
-
-/// Rounds to the upper half of a float, to nearest even.
-pub(super) fn to_bf16(number: f32) -> u16 {
-    let bits = number.to_bits();
-    if number.is_nan() {
-        return (bits >> 16) as u16 | 0x40;
-    }
-    ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16) as u16
 }
 
 /// Returns the size in bytes of texts as JSON lines.
@@ -431,27 +405,5 @@ impl Strings for Column {
             each(Some(span.length.into()));
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::format::half;
-
-    #[test]
-    fn floats_of_16_bits_are_the_nearest() {
-        for bits in 0..=u16::MAX {
-            let number = half(bits);
-            assert!(number.is_nan() && half(to_half(number)).is_nan() || to_half(number) == bits, "{bits:x}");
-        }
-        // Ties go to the even number.
-        for (number, bits) in
-            [(1.0 + 1.0 / 2048.0, 0x3C00), (1.0 + 3.0 / 2048.0, 0x3C02), (65519.9, 0x7BFF), (65520.0, 0x7C00)]
-        {
-            assert_eq!(to_half(number), bits, "{number}");
-        }
-        assert_eq!((to_half(1e-8), to_half(-1e-8), to_half(3e-8), to_half(1e10)), (0, 0x8000, 1, 0x7C00));
-        assert_eq!((to_bf16(1.0), to_bf16(1.003_906_2), to_bf16(f32::MAX)), (0x3F80, 0x3F80, 0x7F80));
     }
 }

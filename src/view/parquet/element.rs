@@ -1,7 +1,7 @@
 //! Converts stored elements to Parquet values: their types, and their PLAIN bytes.
 
 use super::compact::{Logical, Type};
-use crate::format::{DType, DateUnit, TimeUnit};
+use crate::format::{DType, DateUnit, TimeUnit, half};
 
 /// Number of stored elements that are converted together.
 pub(super) const TOGETHER: u64 = 8192;
@@ -199,41 +199,9 @@ fn micros(ticks: i64) -> i64 {
     ticks.saturating_sub(EPOCH).div_euclid(10)
 }
 
-/// Returns the bits of the f32 with the same value as an f16 (IEEE 754 binary16).
-fn half(bits: u16) -> u32 {
-    let (sign, exponent, fraction) = (u32::from(bits >> 15) << 31, u32::from(bits >> 10 & 31), u32::from(bits & 1023));
-    match (exponent, fraction) {
-        (0, 0) => sign,
-        // 2^-24 for each unit: every such number is normal as f32.
-        (0, _) => sign | (fraction as f32 * (2.0f32).powi(-24)).to_bits(),
-        (31, _) => sign | 255 << 23 | fraction << 13,
-        _ => sign | (exponent + 112) << 23 | fraction << 13,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn halves_are_the_same_numbers() {
-        // numpy 2.4: np.array([…], "<f2").astype("<f4").view("<u4").
-        for (bits, expected) in [
-            (0x0000, 0x0000_0000),
-            (0x8000, 0x8000_0000),
-            (0x0001, 0x3380_0000),
-            (0x03ff, 0x387f_c000),
-            (0x0400, 0x3880_0000),
-            (0x3c00, 0x3f80_0000),
-            (0xc500, 0xc0a0_0000),
-            (0x7bff, 0x477f_e000),
-            (0x7c00, 0x7f80_0000),
-            (0xfc00, 0xff80_0000),
-            (0x7e00, 0x7fc0_0000),
-        ] {
-            assert_eq!(half(bits), expected, "{bits:04x}");
-        }
-    }
 
     #[test]
     fn times_are_rounded_down() {
