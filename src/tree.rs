@@ -25,6 +25,7 @@ mod members;
 mod memory;
 pub mod names;
 mod netcdf;
+mod notices;
 mod npz;
 pub mod overview;
 pub mod paths;
@@ -58,6 +59,7 @@ pub use formats::{
 pub use item_info::ItemInfo;
 pub use memory::{Probed, WorkingMemory};
 pub(crate) use memory::{no_memory, refused};
+pub use notices::{Notice, Notices};
 pub use overview::Overview;
 pub use siblings::{Beside, NotThere, OpenPart, Reach, Siblings};
 use table::{Content, Entry, FrameNames, Table};
@@ -212,18 +214,23 @@ pub trait Container: Any + Send + Sync {
         overview::LEAST
     }
 
-    /// Returns a block's stored name, for messages.
-    fn block_name(&self, block: u32) -> String;
+    /// Returns a block's stored name, for messages; by default there are no names.
+    fn block_name(&self, block: u32) -> String {
+        let _ = block;
+        String::new()
+    }
 
     /// Returns the bytes of memory that it takes now, about.
     fn memory_usage(&self) -> usize;
 
     /// Returns what was noticed when the container was opened and is no error.
-    fn warnings(&self) -> &[String];
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
 
-    /// Returns what was noticed since the last call, for formats that parse their parts on first use.
-    fn drain_warnings(&self) -> Vec<Notice> {
-        Vec::new()
+    /// Returns what is noticed later, for formats that parse their parts on first use.
+    fn notices(&self) -> Option<&Notices> {
+        None
     }
 
     /// Gives a container that was opened without them the other files of its folder. Those that need none when they are
@@ -340,15 +347,4 @@ pub struct Text {
     pub bytes: Vec<u8>,
     /// Number of all its bytes.
     pub length: u64,
-}
-
-/// Damage in a part of a container that was found on the way and failed no operation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
-    /// The part.
-    pub node: NodeId,
-    /// Offset in the file in bytes, if it is known.
-    pub offset: Option<u64>,
-    /// What is wrong.
-    pub message: String,
 }

@@ -41,7 +41,7 @@ use crate::{
         FilePath, Kind, LocalStore, Stat, Store, Usage,
         unveiled::{self, Unveiled},
     },
-    tree::{self, NodeId, Notice, names},
+    tree::{self, NodeId, Notice, Notices, names},
     view::{Fault, ReadContext, View},
 };
 use changes::Invalidations;
@@ -755,7 +755,7 @@ impl Vfs {
 
     /// Notes the warnings of a container that was opened.
     fn note_warnings(&self, opened: &Opened) {
-        for Notice { node, offset, message } in opened.tree.drain_warnings() {
+        for Notice { node, offset, message } in opened.tree.notices().map(Notices::drain).unwrap_or_default() {
             self.problems.note(Problem {
                 path: opened.place(node, Wait::Never),
                 offset,

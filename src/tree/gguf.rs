@@ -297,10 +297,6 @@ impl Content for Model {
         Overview { format: GGUF.name, contents: Contents::Items { front, items: items.collect() } }
     }
 
-    fn block_name(&self, _: u32) -> String {
-        String::new()
-    }
-
     fn memory_usage(&self) -> usize {
         let nodes = self.tensors.capacity() + self.numbers.capacity() + self.pairs.capacity();
         self.found.memory_usage() + nodes * size_of::<NodeIndex>()

@@ -22,17 +22,12 @@ mod walk;
 
 use std::{
     ops::ControlFlow,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, OnceLock},
 };
 
-use parking_lot::Mutex;
-
 use super::{
-    Child, Container, DESCRIPTION, ItemInfo, NodeId, NodeKind, Notice, Overview, ROOT, Siblings, WorkingMemory,
-    describe, links, names,
+    Child, Container, DESCRIPTION, ItemInfo, NodeId, NodeKind, Notice, Notices, Overview, ROOT, Siblings,
+    WorkingMemory, describe, links, names,
     rows::{FixedTexts, Form as RowForm, Padding as RowPadding, RowFiles},
 };
 use crate::{
@@ -66,16 +61,12 @@ const ROWS_A_BYTE: u64 = 64;
 /// A node that shows an object with attributes.
 const HAVE_ATTRIBUTES: [Part; 6] = [Part::Group, Part::Array, Part::Lines, Part::Text, Part::Stored, Part::Folder];
 
-/// Most notices that wait to be reported.
-const NOTICES: usize = 64;
-
 /// A file.
 pub(super) struct Hdf5 {
     store: Arc<Store>,
     root: Arc<Group>,
     profiles: OnceLock<Box<[Profile]>>,
-    notices: Mutex<Vec<Notice>>,
-    has_notices: AtomicBool,
+    notices: Notices,
 }
 
 /// Returns the tree of a file.
@@ -95,7 +86,7 @@ pub(super) fn open(
     let root = Group::root(&store, context).map_err(failed)?;
     root.links().map_err(failed)?;
     let profiles = OnceLock::new();
-    Ok(Hdf5 { store, root, profiles, notices: Mutex::default(), has_notices: AtomicBool::new(false) })
+    Ok(Hdf5 { store, root, profiles, notices: Notices::default() })
 }
 
 /// Returns why a file could not be read.
@@ -119,12 +110,8 @@ type PicturesOf = (Arc<Held<Described>>, Pictures);
 impl Hdf5 {
     /// Records damage of a part of an object.
     fn note(&self, place: node::Place, offset: Option<u64>, message: String) {
-        let mut notices = self.notices.lock();
-        if let Some(node) = Node::of(Part::Attributes, place).pack()
-            && notices.len() < NOTICES
-        {
-            notices.push(Notice { node, offset, message });
-            self.has_notices.store(true, Relaxed);
+        if let Some(node) = Node::of(Part::Attributes, place).pack() {
+            self.notices.add(Notice { node, offset, message });
         }
     }
 
@@ -584,27 +571,16 @@ impl Container for Hdf5 {
         crate::limits::DESCRIBED as u64 * super::overview::ITEM
     }
 
-    fn block_name(&self, _: u32) -> String {
-        String::new()
-    }
-
     fn memory_usage(&self) -> usize {
         self.store.memory_usage()
-    }
-
-    fn warnings(&self) -> &[String] {
-        &[]
     }
 
     fn reach(&self, siblings: Arc<dyn Siblings>) {
         self.store.outside.reach(siblings);
     }
 
-    fn drain_warnings(&self) -> Vec<Notice> {
-        if !self.has_notices.swap(false, Relaxed) {
-            return Vec::new();
-        }
-        std::mem::take(&mut *self.notices.lock())
+    fn notices(&self) -> Option<&Notices> {
+        Some(&self.notices)
     }
 
     fn array(&self, context: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault> {

@@ -10,16 +10,11 @@ mod values;
 use std::{
     borrow::Cow,
     ops::ControlFlow,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, OnceLock},
 };
 
-use parking_lot::Mutex;
-
 use super::{
-    Child, Container, DESCRIPTION, IDV, ItemInfo, NodeId, NodeKind, Notice, Overview,
+    Child, Container, DESCRIPTION, IDV, ItemInfo, NodeId, NodeKind, Notice, Notices, Overview,
     describe::kept,
     memory::{WorkingMemory, with_memory},
     overview::Contents,
@@ -134,21 +129,14 @@ impl Node {
 pub(super) struct Idv {
     file: File,
     names: OnceLock<Names>,
-    new_warnings: Mutex<Vec<Notice>>,
-    has_warnings: AtomicBool,
+    notices: Notices,
     /// Whether there is a table, once that was asked.
     has_table: OnceLock<bool>,
 }
 
 /// The tree of an IDV file.
 pub(super) fn open(file: File) -> Idv {
-    Idv {
-        file,
-        names: OnceLock::new(),
-        new_warnings: Mutex::default(),
-        has_warnings: AtomicBool::new(false),
-        has_table: OnceLock::new(),
-    }
+    Idv { file, names: OnceLock::new(), notices: Notices::default(), has_table: OnceLock::new() }
 }
 
 impl Idv {
@@ -169,8 +157,7 @@ impl Idv {
     }
 
     fn note(&self, node: Node, offset: Option<u64>, message: String) {
-        self.new_warnings.lock().push(Notice { node: node.pack(), offset, message });
-        self.has_warnings.store(true, Relaxed);
+        self.notices.add(Notice { node: node.pack(), offset, message });
     }
 
     /// Returns a column, parsed while it is remembered.
@@ -474,15 +461,8 @@ impl Container for Idv {
         format!("block_{block}")
     }
 
-    fn warnings(&self) -> &[String] {
-        &[]
-    }
-
-    fn drain_warnings(&self) -> Vec<Notice> {
-        if !self.has_warnings.swap(false, Relaxed) {
-            return Vec::new();
-        }
-        std::mem::take(&mut *self.new_warnings.lock())
+    fn notices(&self) -> Option<&Notices> {
+        Some(&self.notices)
     }
 }
 

@@ -5,21 +5,14 @@ mod episodes;
 mod pictures;
 mod tables;
 
-use std::{
-    borrow::Cow,
-    ops::ControlFlow,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-};
+use std::{borrow::Cow, ops::ControlFlow, sync::Arc};
 
 use parking_lot::Mutex;
 use serde_json::{Map, json};
 
 use super::{
-    Child, Container, DESCRIPTION, Episodes, ItemInfo, KDB, NodeId, NodeKind, Notice, Overview, Timeline, describe,
-    memory::with_memory, overview::Contents, tables::laid_out,
+    Child, Container, DESCRIPTION, Episodes, ItemInfo, KDB, NodeId, NodeKind, Notice, Notices, Overview, Timeline,
+    describe, memory::with_memory, overview::Contents, tables::laid_out,
 };
 use crate::{
     cache::{BlockError, Buffer, Key, Tag},
@@ -122,8 +115,7 @@ pub(super) struct Kdb {
     warnings: Vec<String>,
     /// The most recently read index entries. Looking up a file and its first read need the same ones.
     entries: Mutex<Vec<Episode>>,
-    new_warnings: Mutex<Vec<Notice>>,
-    has_warnings: AtomicBool,
+    notices: Notices,
     steps: KnownSteps,
 }
 
@@ -134,14 +126,7 @@ pub(super) fn open(header: Header) -> Kdb {
         let (claimed, counted) = (header.num_episodes, header.episodes());
         warnings.push(format!("the header counts {claimed} episodes, the index has {counted}"));
     }
-    Kdb {
-        header,
-        warnings,
-        entries: Mutex::default(),
-        new_warnings: Mutex::default(),
-        has_warnings: AtomicBool::new(false),
-        steps: KnownSteps::default(),
-    }
+    Kdb { header, warnings, entries: Mutex::default(), notices: Notices::default(), steps: KnownSteps::default() }
 }
 
 impl Kdb {
@@ -195,8 +180,7 @@ impl Kdb {
     /// Notes damage. `offset` is that of the part, or of the damage in it.
     fn note(&self, part: Part, episode: u64, offset: u64, message: String) {
         let node = Node::of(part, episode, 0).pack();
-        self.new_warnings.lock().push(Notice { node, offset: Some(offset), message });
-        self.has_warnings.store(true, Relaxed);
+        self.notices.add(Notice { node, offset: Some(offset), message });
     }
 
     /// Returns a part if it is sound. Damage is noted and the part left out.
@@ -529,19 +513,12 @@ impl Container for Kdb {
         Ok(Overview { format: KDB.name, contents })
     }
 
-    fn block_name(&self, _: u32) -> String {
-        String::new()
-    }
-
     fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    fn drain_warnings(&self) -> Vec<Notice> {
-        if !self.has_warnings.swap(false, Relaxed) {
-            return Vec::new();
-        }
-        std::mem::take(&mut *self.new_warnings.lock())
+    fn notices(&self) -> Option<&Notices> {
+        Some(&self.notices)
     }
 
     fn item_info(&self, reader: &ReadContext, node: NodeId) -> Result<Option<ItemInfo>, Fault> {

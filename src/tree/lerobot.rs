@@ -16,17 +16,14 @@ mod videos;
 use std::{
     collections::HashMap,
     ops::{ControlFlow, Range},
-    sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, OnceLock, Weak},
 };
 
-use parking_lot::Mutex;
 use serde_json::{Map, json};
 
 use super::{
-    Child, Container, ItemInfo, LEROBOT, NodeId, NodeKind, Notice, Overview, Siblings, Timeline, WorkingMemory,
+    Child, Container, ItemInfo, LEROBOT, NodeId, NodeKind, Notice, Notices, Overview, Siblings, Timeline,
+    WorkingMemory,
     columns::Columns,
     describe,
     memory::{Opened, open_once},
@@ -65,8 +62,7 @@ pub(super) struct Lerobot {
     /// Whether each camera is shown.
     states: Box<[OnceLock<videos::State>]>,
     warnings: Vec<String>,
-    new_warnings: Mutex<Vec<Notice>>,
-    has_warnings: AtomicBool,
+    notices: Notices,
 }
 
 /// The rows of an episode.
@@ -101,8 +97,7 @@ pub(super) fn open(
         siblings,
         states: (0..cameras).map(|_| OnceLock::new()).collect(),
         warnings,
-        new_warnings: Mutex::default(),
-        has_warnings: AtomicBool::new(false),
+        notices: Notices::default(),
     }))
 }
 
@@ -110,8 +105,7 @@ impl Lerobot {
     /// Reports that a part of an episode is left out.
     fn note(&self, part: Part, episode: u64, message: String) {
         let node = Node::of(part, episode, 0).pack();
-        self.new_warnings.lock().push(Notice { node, offset: None, message });
-        self.has_warnings.store(true, Relaxed);
+        self.notices.add(Notice { node, offset: None, message });
     }
 
     /// Returns the rows of an episode, or why they cannot be used.
@@ -437,19 +431,12 @@ impl Container for Lerobot {
         }
     }
 
-    fn block_name(&self, _: u32) -> String {
-        String::new()
-    }
-
     fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    fn drain_warnings(&self) -> Vec<Notice> {
-        if !self.has_warnings.swap(false, Relaxed) {
-            return Vec::new();
-        }
-        std::mem::take(&mut *self.new_warnings.lock())
+    fn notices(&self) -> Option<&Notices> {
+        Some(&self.notices)
     }
 
     fn item_info(&self, reader: &ReadContext, node: NodeId) -> Result<Option<ItemInfo>, Fault> {

@@ -352,17 +352,9 @@ impl Content for Variables {
         self.attached.values_of(node)
     }
 
-    fn block_name(&self, _: u32) -> String {
-        String::new()
-    }
-
     fn memory_usage(&self) -> usize {
         // Twice, because attributes are also kept as values with their names.
         2 * self.found.memory_usage() + self.nodes.capacity() * size_of::<NodeIndex>()
-    }
-
-    fn warnings(&self) -> &[String] {
-        &[]
     }
 
     fn item_info(&self, file: File) -> Option<ItemInfo> {

@@ -387,10 +387,6 @@ impl Content for Tensors {
         self.members.memory_usage() + self.items.capacity() * size_of::<(Box<[u8]>, Found)>() + items + document
     }
 
-    fn warnings(&self) -> &[String] {
-        &[]
-    }
-
     fn item_info(&self, file: File) -> Option<ItemInfo> {
         let File::Tensor(number) = file else { return None };
         let (tensor, member) = self.found(number)?;

@@ -9,19 +9,11 @@ mod record;
 mod shards;
 mod values;
 
-use std::{
-    ops::ControlFlow,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-};
-
-use parking_lot::Mutex;
+use std::{ops::ControlFlow, sync::Arc};
 
 use super::{
-    Beside, Child, Container, DESCRIPTION, Episodes, ItemInfo, NodeId, NodeKind, Notice, Overview, Reach, Siblings,
-    Timeline, WorkingMemory, describe as description, names, overview::Contents, paths::Kind, tables,
+    Beside, Child, Container, DESCRIPTION, Episodes, ItemInfo, NodeId, NodeKind, Notice, Notices, Overview, Reach,
+    Siblings, Timeline, WorkingMemory, describe as description, names, overview::Contents, paths::Kind, tables,
 };
 use crate::{
     cache::{Buffer, Key, Tag},
@@ -111,19 +103,13 @@ enum Shape {
 /// A data set or a lone file.
 pub(super) struct Rlds {
     shape: Shape,
-    new_warnings: Mutex<Vec<Notice>>,
-    has_warnings: AtomicBool,
+    notices: Notices,
     memory: usize,
 }
 
 impl Rlds {
     fn new(shape: Shape, memory: usize) -> Self {
-        Self {
-            shape,
-            new_warnings: Mutex::default(),
-            has_warnings: AtomicBool::new(false),
-            memory: size_of::<Self>() + memory,
-        }
+        Self { shape, notices: Notices::default(), memory: size_of::<Self>() + memory }
     }
 }
 
@@ -258,8 +244,7 @@ impl Rlds {
 
     /// Reports a problem of a part.
     fn note(&self, node: Node, message: String) {
-        self.new_warnings.lock().push(Notice { node: node.pack(), offset: None, message });
-        self.has_warnings.store(true, Relaxed);
+        self.notices.add(Notice { node: node.pack(), offset: None, message });
     }
 
     /// Returns the files of a record, which are remembered for a while.
@@ -568,23 +553,12 @@ impl Container for Rlds {
         Ok(Overview { format: super::RLDS.name, contents })
     }
 
-    fn block_name(&self, _: u32) -> String {
-        String::new()
-    }
-
     fn memory_usage(&self) -> usize {
         self.memory
     }
 
-    fn warnings(&self) -> &[String] {
-        &[]
-    }
-
-    fn drain_warnings(&self) -> Vec<Notice> {
-        if !self.has_warnings.swap(false, Relaxed) {
-            return Vec::new();
-        }
-        std::mem::take(&mut *self.new_warnings.lock())
+    fn notices(&self) -> Option<&Notices> {
+        Some(&self.notices)
     }
 
     fn episodes(&self) -> Option<&dyn Episodes> {

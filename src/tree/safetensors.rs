@@ -208,18 +208,10 @@ impl Content for Tensors {
         overview::LEAST + texts.sum::<u64>()
     }
 
-    fn block_name(&self, _: u32) -> String {
-        String::new()
-    }
-
     fn memory_usage(&self) -> usize {
         let metadata = self.metadata.as_ref().map_or(0, |metadata| metadata.len());
         let parts = self.parts.as_ref().map_or(0, Parts::memory_usage);
         self.found.memory_usage() + self.nodes.capacity() * size_of::<NodeIndex>() + metadata + parts
-    }
-
-    fn warnings(&self) -> &[String] {
-        &[]
     }
 
     fn has_parts(&self) -> bool {

@@ -208,16 +208,8 @@ impl Container for Forest {
         Ok(Overview { format: FOREST.name, contents })
     }
 
-    fn block_name(&self, _: u32) -> String {
-        String::new()
-    }
-
     fn memory_usage(&self) -> usize {
         size_of::<Self>()
-    }
-
-    fn warnings(&self) -> &[String] {
-        &[]
     }
 }
 

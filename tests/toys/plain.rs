@@ -96,16 +96,8 @@ impl Container for Toy {
         })
     }
 
-    fn block_name(&self, _: u32) -> String {
-        String::new()
-    }
-
     fn memory_usage(&self) -> usize {
         size_of::<Self>()
-    }
-
-    fn warnings(&self) -> &[String] {
-        &[]
     }
 }
 

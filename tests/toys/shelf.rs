@@ -131,15 +131,7 @@ impl Container for Shelf {
         Ok(Overview { format: SHELF.name, contents })
     }
 
-    fn block_name(&self, _: u32) -> String {
-        String::new()
-    }
-
     fn memory_usage(&self) -> usize {
         size_of::<Self>()
-    }
-
-    fn warnings(&self) -> &[String] {
-        &[]
     }
 }
