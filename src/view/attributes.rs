@@ -13,6 +13,7 @@ use serde::{
     Serialize, Serializer,
     ser::{Error as _, SerializeSeq},
 };
+use serde_json::value::RawValue;
 
 use super::{Array, Fault, ReadContext, json};
 use crate::{
@@ -76,7 +77,7 @@ impl Value {
     /// [`Fault`] if memory or bytes of the container cannot be had.
     pub fn line(&self, reader: &ReadContext, memory: &dyn Memory) -> Result<Vec<u8>, Fault> {
         let writing = Writing { reader, failed: RefCell::default(), reserved: Cell::new(0), memory };
-        let written = json::line(&Shown { value: self, file: None, writing: &writing });
+        let written = serde_json::to_vec(&Shown { value: self, file: None, writing: &writing });
         let error = |error| SourceError::from(std::io::Error::from(error));
         written.map_err(|failed| writing.failed.take().unwrap_or_else(|| error(failed).into()))
     }
@@ -204,8 +205,9 @@ impl Serialize for Shown<'_> {
             Value::Text(text) => Text(text).serialize(serializer),
             Value::Bytes(bytes) => encoded(bytes, serializer),
             Value::Path(path) => serializer.collect_map([("path", path)]),
-            // The writer writes bytes unchanged.
-            Value::Json(json) => serializer.serialize_bytes(json),
+            Value::Json(json) => {
+                serde_json::from_slice::<&RawValue>(json).map_err(S::Error::custom)?.serialize(serializer)
+            }
             Value::Failed(reason) => serializer.collect_map([("error", reason)]),
             Value::List(list) => serializer.collect_seq(list.iter().map(shown)),
             Value::Record(fields) => serializer.collect_map(fields.iter().map(|(name, value)| (name, shown(value)))),

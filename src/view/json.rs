@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
 use crate::{
     cache::Buffer,
@@ -44,69 +43,8 @@ pub fn large(
 }
 
 fn write(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
-    value.serialize(&mut Serializer::with_formatter(&mut *out, Document(PrettyFormatter::new())))?;
+    serde_json::to_writer_pretty(&mut *out, value)?;
     out.write_all(b"\n")
-}
-
-/// Returns a value on one line, without its end.
-pub fn line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
-    let mut line = Vec::new();
-    value.serialize(&mut Serializer::with_formatter(&mut line, Line))?;
-    Ok(line)
-}
-
-/// Writes bytes unchanged as [`Document`] does, without white space between values.
-struct Line;
-
-impl Formatter for Line {
-    fn write_byte_array<W: ?Sized + Write>(&mut self, out: &mut W, value: &[u8]) -> io::Result<()> {
-        out.write_all(value)
-    }
-}
-
-/// Indents by 2, and writes bytes unchanged: a value that already is JSON, such as an integer of any length.
-struct Document(PrettyFormatter<'static>);
-
-impl Formatter for Document {
-    fn write_byte_array<W: ?Sized + Write>(&mut self, out: &mut W, value: &[u8]) -> io::Result<()> {
-        out.write_all(value)
-    }
-
-    fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.begin_array(out)
-    }
-
-    fn end_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.end_array(out)
-    }
-
-    fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, is_first: bool) -> io::Result<()> {
-        self.0.begin_array_value(out, is_first)
-    }
-
-    fn end_array_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.end_array_value(out)
-    }
-
-    fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.begin_object(out)
-    }
-
-    fn end_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.end_object(out)
-    }
-
-    fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, is_first: bool) -> io::Result<()> {
-        self.0.begin_object_key(out, is_first)
-    }
-
-    fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.begin_object_value(out)
-    }
-
-    fn end_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.end_object_value(out)
-    }
 }
 
 /// Counts the bytes that are written.

@@ -1,7 +1,11 @@
 //! `values.json`: the values of a checkpoint that are not tensors (`docs/formats/pt.md` 5).
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::{
+    Serialize, Serializer,
+    ser::{Error, SerializeMap},
+};
+use serde_json::value::RawValue;
 
 use crate::{
     escape::escape,
@@ -83,8 +87,10 @@ impl Serialize for Known<'_> {
             Value::None | Value::Global(_) | Value::Unknown(_) => serializer.serialize_unit(),
             Value::Bool(is) => serializer.serialize_bool(is),
             Value::Int(number) => serializer.serialize_i64(number),
-            // The serializer of documents writes bytes unchanged, so any number of digits is possible.
-            Value::Long(span) => serializer.serialize_bytes(decimal(pickled.bytes(span)).as_bytes()),
+            // Any number of digits is possible.
+            Value::Long(span) => {
+                RawValue::from_string(decimal(pickled.bytes(span))).map_err(S::Error::custom)?.serialize(serializer)
+            }
             Value::Float(number) => serializer.serialize_f64(number),
             Value::Text(span) => text(pickled.bytes(span), serializer),
             Value::Bytes(span) => bytes(pickled.bytes(span), serializer),
