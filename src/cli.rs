@@ -1,5 +1,8 @@
 //! The command line: `commands` has a file for each command.
 
+// `println!` panics if stdout is a full disk. See output/stdout.rs.
+#![warn(clippy::print_stdout)]
+
 mod commands;
 mod options;
 mod output;
@@ -7,7 +10,7 @@ mod system;
 
 use std::{
     ffi::OsString,
-    io::{self, BufWriter, IsTerminal, StdoutLock},
+    io,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -37,6 +40,7 @@ use output::{
     destination::Destination,
     escape, logging,
     progress::{self, Interrupt},
+    stdout::{Stdout, buffered, closed_for, stdout},
 };
 use system::{probe, running};
 
@@ -281,7 +285,7 @@ fn finish(done: anyhow::Result<ExitCode>, failed: u8) -> ExitCode {
     match done {
         Ok(code) => code,
         // The reader of our output has seen enough.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if closed_for(&error) == Some(io::ErrorKind::BrokenPipe) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
             ExitCode::from(failed)
@@ -293,11 +297,6 @@ fn finish(done: anyhow::Result<ExitCode>, failed: u8) -> ExitCode {
 #[derive(Debug, thiserror::Error)]
 #[error("failed")]
 struct AlreadyReported;
-
-/// An error of the output, which ends a command: what comes next could not be written either.
-#[derive(Debug, thiserror::Error)]
-#[error("stdout")]
-struct Closed(#[source] io::Error);
 
 /// Prints an error on one line of stderr, unless it stands there already.
 fn complain(error: &anyhow::Error) {
@@ -315,7 +314,7 @@ fn each(paths: &[PathBuf], mut run: impl FnMut(&Path) -> anyhow::Result<()>) -> 
     for path in paths {
         match run(path) {
             Ok(()) => {}
-            Err(error) if error.is::<Closed>() || is_broken_pipe(&error) => return Err(error),
+            Err(error) if closed_for(&error).is_some() => return Err(error),
             Err(error) => {
                 complain(&error);
                 all = Err(AlreadyReported.into());
@@ -323,13 +322,6 @@ fn each(paths: &[PathBuf], mut run: impl FnMut(&Path) -> anyhow::Result<()>) -> 
         }
     }
     all
-}
-
-/// Returns stdout, and whether it is a terminal.
-fn stdout() -> (BufWriter<StdoutLock<'static>>, bool) {
-    let stdout = io::stdout().lock();
-    let is_terminal = stdout.is_terminal();
-    (BufWriter::new(stdout), is_terminal)
 }
 
 /// The log of commands that need no mount; `RUST_LOG` overrides.
@@ -341,15 +333,6 @@ fn log_to_stderr(level: &str) {
 /// `1 container`, `2 containers`.
 fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let kind = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<serde_json::Error>() {
-        // Hides the error of the stream that it wrote to.
-        Some(json) => json.io_error_kind(),
-        None => cause.downcast_ref::<io::Error>().map(io::Error::kind),
-    };
-    error.chain().any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
 }
 
 /// A message on one line, whatever names it quotes, and without the numbers that Rust puts behind what the system says.
@@ -469,6 +452,8 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
 mod tests {
     use clap::CommandFactory;
 
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -508,6 +493,18 @@ mod tests {
         assert_eq!(one_line("a (os error x) b\n (os error 13): c"), "a (os error x) b\\n: c");
     }
 
+    struct Failing(io::ErrorKind);
+
+    impl Write for Failing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     #[test]
     fn all_paths_are_tried() {
         let mut tried = 0;
@@ -518,9 +515,17 @@ mod tests {
             })
         };
         assert!(fails(|| anyhow::anyhow!("one")).unwrap_err().is::<AlreadyReported>());
-        assert!(fails(|| Closed(io::ErrorKind::StorageFull.into()).into()).unwrap_err().is::<Closed>());
-        assert!(is_broken_pipe(&fails(|| io::Error::from(io::ErrorKind::BrokenPipe).into()).unwrap_err()));
+        assert!(fails(|| io::Error::from(io::ErrorKind::BrokenPipe).into()).unwrap_err().is::<AlreadyReported>());
         assert_eq!(tried, 4);
+        // Without stdout nothing more is tried.
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::BrokenPipe] {
+            let ended = each(&["a".into(), "b".into()], |_| {
+                tried += 1;
+                Ok(writeln!(Stdout(Failing(kind)), "text")?)
+            });
+            assert_eq!(closed_for(&ended.unwrap_err()), Some(kind));
+        }
+        assert_eq!(tried, 6);
     }
 
     #[test]

@@ -5,3 +5,4 @@ pub(super) mod destination;
 pub(super) mod escape;
 pub(super) mod logging;
 pub(super) mod progress;
+pub(super) mod stdout;

@@ -86,6 +86,17 @@ def test_cat_into_closed_pipe():
     assert b"panick" not in done.stderr
 
 
+@pytest.mark.parametrize("command", [
+    ["cat", FIXTURES / "ep_001.wshard/container.json"], ["ls", FIXTURES], ["find", FIXTURES], ["info", FIXTURES / "ep_001.wshard"],
+    ["warm", FIXTURES / "ep_001.wshard"], ["verify", FIXTURES / "ep_001.wshard"], ["serve", FIXTURES, "--listen=127.0.0.1:0"],
+    ["view", "--no-browser", FIXTURES], ["formats"], ["completions", "bash"], ["reference"], ["status"],
+], ids=lambda command: command[0])
+def test_a_full_stdout_is_an_error_that_says_so(command):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([BIN, *command], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "shardfs: stdout: No space left on device\n")
+
+
 def test_ls_inside_and_file():
     lines = run("ls", FIXTURES / "ep_001.wshard/signal", check=True).stdout.decode().split()
     assert {x.rstrip("/") for x in lines} >= {"joint_pos.npy", "cam0", "cmd"}

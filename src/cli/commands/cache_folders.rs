@@ -1,16 +1,12 @@
 //! `shardfs cache`: what lies in the caches on disk.
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{io::Write, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 
 use crate::{
-    cli::{escape, spill},
+    cli::{escape, spill, stdout},
     disk::{Disk, Limits, Usage},
 };
 
@@ -77,7 +73,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Action::Clear(folders) => (folders, "removed "),
         Action::Prune { folders, .. } => (folders, "removed "),
     };
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     for disk in folders.open()? {
         let Usage { blobs, bytes } = match arguments.action {
             Action::Status(_) => disk.usage(),

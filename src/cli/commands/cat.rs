@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 
 use crate::{
-    cli::{Closed, Place, ViewOptions, each, log_to_stderr, size},
+    cli::{Place, Stdout, ViewOptions, each, log_to_stderr, size},
     limits::PIECE,
 };
 
@@ -47,11 +47,11 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("off");
     // Not through the standard library's line buffer, which would look at the bytes: they may belong to a mapped file.
-    let mut out = File::from(io::stdout().as_fd().try_clone_to_owned().context("stdout")?);
+    let mut out = Stdout(File::from(io::stdout().as_fd().try_clone_to_owned().context("stdout")?));
     each(&arguments.paths, |path| one(&mut out, path, arguments))
 }
 
-fn one(out: &mut File, path: &Path, arguments: &Arguments) -> anyhow::Result<()> {
+fn one(out: &mut Stdout<File>, path: &Path, arguments: &Arguments) -> anyhow::Result<()> {
     let Range { start, end } = arguments.range.clone().unwrap_or(0..u64::MAX);
     let place = Place::find(path, arguments.view.checked())?;
     if place.entry.is_folder() {
@@ -66,7 +66,7 @@ fn one(out: &mut File, path: &Path, arguments: &Arguments) -> anyhow::Result<()>
         if bytes.is_empty() {
             bail!("{}: ended at byte {offset} of {}", path.display(), place.entry.size());
         }
-        out.write_all(bytes).map_err(Closed)?;
+        out.write_all(bytes)?;
         offset += bytes.len() as u64;
     }
     Ok(())

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{formats, status};
 use crate::{
     cache::DiskTierOptions,
-    cli::{ColorOption, RemoteOptions, color, escape, mounts::KIND, paint, remote, spill::default_options, stdout},
+    cli::{ColorOption, RemoteOptions, buffered, color, escape, mounts::KIND, paint, remote, spill::default_options},
     disk::{Disk, Limits},
     format::mp4::VideoCodec,
     fuse::has_sys_admin,
@@ -91,7 +91,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }));
     }
     let can_mount = checks.iter().all(|check| check.state != PROBLEM);
-    let (mut out, is_terminal) = stdout();
+    let (mut out, is_terminal) = buffered();
     let is_coloured = arguments.color.is_on(is_terminal);
     if arguments.json {
         escape::write_json(&mut out, &json!({"can_mount": can_mount, "checks": checks}))?;

@@ -18,7 +18,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 
 use crate::{
-    cli::{Destination, Interrupt, Place, ViewOptions, counted, log_to_stderr, one_line, progress},
+    cli::{Destination, Interrupt, Place, ViewOptions, counted, log_to_stderr, one_line, progress, stdout},
     programs,
     volume::Entry,
 };
@@ -155,7 +155,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if !arguments.quiet {
         let frames = counted(camera.frames.len() as u64 + repeated, "frame");
         let repeated = if repeated > 0 { format!(", {repeated} of them repeated") } else { String::new() };
-        writeln!(io::stdout(), "{}: {frames} at {rate} a second{repeated}", output.display())?;
+        writeln!(stdout(), "{}: {frames} at {rate} a second{repeated}", output.display())?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::ls;
 use crate::{
-    cli::{AlreadyReported, Place, ViewOptions, complain, duration, each, escape, log_to_stderr, size, stdout},
+    cli::{AlreadyReported, Place, ViewOptions, buffered, complain, duration, each, escape, log_to_stderr, size},
     volume::{Entry, Met},
 };
 
@@ -78,7 +78,7 @@ fn newer(text: &str) -> Result<SystemTime, String> {
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
-    let (out, is_terminal) = stdout();
+    let (out, is_terminal) = buffered();
     let mut search = Search { arguments, is_terminal, out };
     let all = each(&arguments.paths, |path| search.below(path));
     search.out.flush()?;

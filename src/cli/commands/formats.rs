@@ -4,7 +4,10 @@ use std::io::Write as _;
 
 use clap::Args;
 
-use crate::tree::{self, Format};
+use crate::{
+    cli::stdout,
+    tree::{self, Format},
+};
 
 /// List the container formats: their names for --formats, their suffixes, whether they are shown by default
 ///
@@ -15,7 +18,7 @@ use crate::tree::{self, Format};
 pub(in crate::cli) struct Arguments {}
 
 pub(in crate::cli) fn run(_: &Arguments) -> anyhow::Result<()> {
-    Ok(writeln!(std::io::stdout(), "{}", table())?)
+    Ok(writeln!(stdout(), "{}", table())?)
 }
 
 /// One line for each format.

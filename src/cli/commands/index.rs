@@ -6,7 +6,7 @@ mod table;
 use std::{
     collections::HashMap,
     fs::File,
-    io::{self, Read, Write},
+    io::{Read, Write},
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -20,7 +20,8 @@ use serde_json::json;
 
 use crate::{
     cli::{
-        AlreadyReported, Destination, Interrupt, Place, ViewOptions, complain, counted, escape, log_to_stderr, progress,
+        AlreadyReported, Destination, Interrupt, Place, ViewOptions, complain, counted, escape, log_to_stderr,
+        progress, stdout,
     },
     parallel,
     verify::is_refused,
@@ -226,10 +227,10 @@ fn print_counts(rows: &[Row], known: &HashMap<String, Row>, arguments: &Argument
     if arguments.json {
         let counts = json!({"index": arguments.output.to_string_lossy(), "containers": containers, "added": added,
                             "changed": changed, "removed": removed, "damaged": damaged});
-        escape::write_json(&mut io::stdout(), &counts)?;
+        escape::write_json(&mut stdout(), &counts)?;
     } else if !arguments.quiet {
         let containers = counted(containers as u64, "container");
-        writeln!(io::stdout(), "{containers}: {added} new, {changed} changed, {removed} gone, {damaged} damaged")?;
+        writeln!(stdout(), "{containers}: {added} new, {changed} changed, {removed} gone, {damaged} damaged")?;
     }
     Ok(())
 }

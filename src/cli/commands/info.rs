@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    cli::{Place, ViewOptions, counted, each, escape, log_to_stderr, names, stdout},
+    cli::{Place, ViewOptions, buffered, counted, each, escape, log_to_stderr, names},
     tree::overview::Contents,
 };
 use folder::Folder;
@@ -62,7 +62,7 @@ pub(in crate::cli) struct Arguments {
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
-    let (mut out, _) = stdout();
+    let (mut out, _) = buffered();
     let mut is_first = true;
     let all = each(&arguments.paths, |path| {
         // The text is complete before it is printed, so a failure leaves no half of a description.

@@ -13,9 +13,8 @@ use clap::{ArgAction, Args};
 
 use crate::{
     cli::{
-        AlreadyReported, ColorOption, ViewOptions, color, complain, escape, log_to_stderr, names,
+        AlreadyReported, ColorOption, ViewOptions, buffered, color, complain, escape, log_to_stderr, names,
         options::select::{Selected, Selection, select},
-        stdout,
     },
     tree::ItemInfo,
     vfs::{Attr, FileKind, namespace::listed},
@@ -115,7 +114,7 @@ pub(in crate::cli) struct Arguments {
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
-    let (out, is_terminal) = stdout();
+    let (out, is_terminal) = buffered();
     let coloured = arguments.color.is_on(is_terminal);
     let mut list = List { arguments, is_terminal, coloured, out, has_failed: false };
     let mut selections = Vec::new();

@@ -12,7 +12,7 @@ use clap::{Args, CommandFactory, builder::PossibleValue};
 use clap_complete::Shell;
 use indexmap::IndexMap;
 
-use crate::cli::{Cli, Destination};
+use crate::cli::{Cli, Destination, stdout};
 
 /// Print completions for a shell
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ pub(in crate::cli) fn completions(arguments: &CompletionArguments) -> anyhow::Re
         script.extend_from_slice(include_bytes!("completion.bash"));
     }
     // Not written by clap itself, which panics if the pipe is closed.
-    Ok(io::Write::write_all(&mut io::stdout(), &script)?)
+    Ok(io::Write::write_all(&mut stdout(), &script)?)
 }
 
 pub(in crate::cli) fn man(arguments: &ManArguments) -> anyhow::Result<()> {
@@ -115,7 +115,7 @@ pub(in crate::cli) fn reference() -> anyhow::Result<()> {
         let _ = write!(text, "\n### {heading}\n\n{TABLE}");
         options.into_iter().for_each(|option| row(&mut text, option));
     }
-    Ok(io::Write::write_all(&mut io::stdout(), text.as_bytes())?)
+    Ok(io::Write::write_all(&mut stdout(), text.as_bytes())?)
 }
 
 /// First lines of a table of arguments and options.

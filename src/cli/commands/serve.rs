@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::Read,
+    io::{Read, Write},
     net::{IpAddr, SocketAddr, TcpListener},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -19,7 +19,7 @@ use signal_hook::{
 use super::mount::raise_descriptor_limit;
 use crate::{
     cache::limit_heap,
-    cli::{ViewOptions, escape, log_to_stderr, running, system::number_key},
+    cli::{ViewOptions, escape, log_to_stderr, running, stdout, system::number_key},
     serve::{self, Access, Site, Tls},
     vfs::{self, Vfs},
 };
@@ -116,11 +116,12 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let site = open(&arguments.source, options, access, tls)?;
     let signals = signals()?;
-    println!("{} is served at {}", escape::path(&arguments.source), link(scheme, address, ""));
+    let mut out = stdout();
+    writeln!(out, "{} is served at {}", escape::path(&arguments.source), link(scheme, address, ""))?;
     match (&given, &token) {
-        (Some(_), _) => println!("with the token of --token-file"),
-        (None, Some(token)) => println!("open {}", link(scheme, address, &format!("?token={token}"))),
-        (None, None) if arguments.public => println!("to every client that reaches this address"),
+        (Some(_), _) => writeln!(out, "with the token of --token-file")?,
+        (None, Some(token)) => writeln!(out, "open {}", link(scheme, address, &format!("?token={token}")))?,
+        (None, None) if arguments.public => writeln!(out, "to every client that reaches this address")?,
         (None, None) => {}
     }
     running::notify("READY=1");

@@ -11,11 +11,11 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::{
-    ColorOption, color, counted, escape,
+    ColorOption, buffered, color, counted, escape,
     mounts::{self, Mount, without_asking},
     paint,
     probe::{PATIENCE, Probe, State, understand},
-    stdout, user_name,
+    user_name,
 };
 
 /// Say what is mounted, and how it does
@@ -86,7 +86,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             bail!("{}: no shardfs is mounted here", escape::path(typed));
         }
     }
-    let (mut out, is_terminal) = stdout();
+    let (mut out, is_terminal) = buffered();
     let is_coloured = arguments.color.is_on(is_terminal);
     if arguments.json {
         let all: Vec<Value> = reports.iter().map(Report::json).collect();

@@ -22,8 +22,8 @@ use super::{formats::FormatOptions, status};
 use crate::{
     cache::Verify,
     cli::{
-        AlreadyReported, ColorOption, LinkOptions, Place, RemoteOptions, color, complain, counted, each, escape,
-        log_to_stderr, one_line, paint, progress::interruptible_bar, size, stdout,
+        AlreadyReported, ColorOption, LinkOptions, Place, RemoteOptions, buffered, color, complain, counted, each,
+        escape, log_to_stderr, one_line, paint, progress::interruptible_bar, size,
     },
     verify::{Findings, Progress, Which, read_all},
     vfs::{self, Covering, FollowLinks, Problem, Vfs},
@@ -102,7 +102,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         0 => (0, "nothing is wrong".to_owned(), color::GOOD),
         problems => (if is_complete { WRONG } else { UNKNOWN }, counted(problems, "problem"), color::BAD),
     };
-    let (mut out, is_terminal) = stdout();
+    let (mut out, is_terminal) = buffered();
     let is_coloured = arguments.color.is_on(is_terminal);
     if arguments.json {
         escape::write_json(&mut out, &document(&findings, &progress, is_complete, code == 0))?;

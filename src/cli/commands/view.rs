@@ -1,13 +1,13 @@
 //! `shardfs view`: a container in the browser.
 
-use std::{net::TcpListener, path::PathBuf, process::Stdio};
+use std::{io::Write, net::TcpListener, path::PathBuf, process::Stdio};
 
 use anyhow::{Context, anyhow};
 use clap::Args;
 
 use super::serve;
 use crate::{
-    cli::{ViewOptions, options::place},
+    cli::{ViewOptions, options::place, stdout},
     programs,
     serve::{Access, encode},
 };
@@ -52,7 +52,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
     let link = serve::link("http", listener.local_addr().context("the address that is listened on")?, &page);
     let signals = serve::signals()?;
-    println!("{link}");
+    writeln!(stdout(), "{link}")?;
     if !arguments.no_browser {
         open_browser(&link);
     }

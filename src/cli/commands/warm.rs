@@ -1,6 +1,7 @@
 //! `shardfs warm`: decodes ahead what a later mount with `--spill` reads.
 
 use std::{
+    io::Write,
     path::{Path, PathBuf},
     sync::atomic::Ordering::Relaxed,
     thread,
@@ -12,7 +13,7 @@ use clap::Args;
 use super::{doctor, status, verify::Bar};
 use crate::{
     cache::DiskTierOptions,
-    cli::{AlreadyReported, Place, ViewOptions, counted, each, log_to_stderr, spill::default_options},
+    cli::{AlreadyReported, Place, ViewOptions, counted, each, log_to_stderr, spill::default_options, stdout},
     verify::{Findings, Which, read_all},
     vfs,
 };
@@ -69,7 +70,8 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if !arguments.quiet {
         let [containers, bytes] = [&progress.containers, &progress.bytes].map(|count| count.load(Relaxed));
         let (containers, bytes) = (counted(containers, "container"), status::bytes(bytes));
-        println!("{containers}, {bytes} read; {} written, {}", status::bytes(written), counted(blobs, "block"));
+        let written = status::bytes(written);
+        writeln!(stdout(), "{containers}, {bytes} read; {written} written, {}", counted(blobs, "block"))?;
     }
     all
 }
