@@ -9,6 +9,15 @@ pub(crate) const JPEG: [u8; 3] = [0xFF, 0xD8, 0xFF];
 /// First bytes of a PNG file.
 pub(crate) const PNG: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 
+/// Returns the suffix of an encoded picture, by its first bytes.
+pub(crate) fn suffix(front: &[u8]) -> Option<&'static str> {
+    match front {
+        _ if front.starts_with(&JPEG) => Some(".jpg"),
+        _ if front.starts_with(&PNG) => Some(".png"),
+        _ => None,
+    }
+}
+
 /// The fields of an encoded picture's own header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size {

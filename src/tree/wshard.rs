@@ -89,9 +89,8 @@ pub(super) fn open(
             wshard::Value::Array { .. } => (".npy", File::Value(i)),
             wshard::Value::Json => (".json", File::Bytes(i)),
             wshard::Value::Text => (".txt", File::Bytes(i)),
-            wshard::Value::Image("jpg") => (".jpg", File::Bytes(i)),
-            wshard::Value::Image("png") => (".png", File::Bytes(i)),
-            wshard::Value::Image(_) | wshard::Value::Bytes => (".bin", File::Bytes(i)),
+            wshard::Value::Image(suffix) => (*suffix, File::Bytes(i)),
+            wshard::Value::Bytes => (".bin", File::Bytes(i)),
         };
         let [(folder, part), (hidden, hidden_part)] = folders.of(&mut builder, &entry.name);
         nodes[i as usize] = builder.file(folder, part, suffix, Entry::Of(file));

@@ -6,7 +6,7 @@ use super::{
     Block, Channel, Entry, Header, Notes, ROLE_EPISODE, Residual, Value, Words, block::Fault, episode::Meta, shown,
 };
 use crate::{
-    format::{DType, Fields},
+    format::{DType, Fields, picture},
     limits,
     source::{Source, SourceError},
 };
@@ -85,20 +85,9 @@ fn value(source: &dyn Source, entry: &Entry, lanes: Option<&Lanes>, typed: bool)
     }
     Ok(match content_type {
         5 => Value::Text,
-        6 => Value::Image(sound(block.front(source))?.map_or("bin", |front| suffix(&front))),
+        6 => Value::Image(sound(block.front(source))?.and_then(|front| picture::suffix(&front)).unwrap_or(".bin")),
         _ => Value::Bytes,
     })
-}
-
-/// Returns the suffix for the first bytes of a picture.
-fn suffix(front: &[u8]) -> &'static str {
-    if front.starts_with(&[0xFF, 0xD8, 0xFF]) {
-        "jpg"
-    } else if front.starts_with(b"\x89PNG\r\n\x1a\n") {
-        "png"
-    } else {
-        "bin"
-    }
 }
 
 /// Section 22: the steps of a block and length_T may differ. Text of a language channel may have none.

@@ -9,7 +9,7 @@ use super::{
     store::Described,
 };
 use crate::{
-    format::{DType, hdf5::Layout},
+    format::{DType, hdf5::Layout, picture::suffix},
     limits,
     tree::{memory::WorkingMemory, rows::Rows},
     view::{Data, Fault, ReadContext, View, png::Png},
@@ -42,17 +42,6 @@ pub(super) enum Pictures {
 fn says_so(name: &[u8], folder: &[u8]) -> bool {
     let name = String::from_utf8_lossy(name).to_ascii_lowercase();
     NAMES.iter().any(|known| name.contains(known)) || folder.eq_ignore_ascii_case(b"images")
-}
-
-/// Returns the suffix of an encoded picture, by its first bytes.
-fn suffix(bytes: &[u8]) -> Option<&'static str> {
-    if bytes.starts_with(b"\xff\xd8\xff") {
-        Some(".jpg")
-    } else if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
-        Some(".png")
-    } else {
-        None
-    }
 }
 
 impl Pictures {

@@ -10,6 +10,7 @@ use crate::{
             Number, Schema,
             flat::{Element, Flat, Shape, Take},
         },
+        picture,
     },
     source::Memory,
     tree::WorkingMemory,
@@ -170,15 +171,10 @@ impl Core {
 
 /// Returns the suffix of an encoded picture, and where it begins.
 fn encoded(bytes: &[u8]) -> (&'static str, usize) {
-    const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
-    if bytes.starts_with(b"\xff\xd8\xff") {
-        (".jpg", 0)
-    } else if bytes.starts_with(PNG) {
-        (".png", 0)
-    } else if bytes.get(12..).is_some_and(|bytes| bytes.starts_with(PNG)) {
-        (".png", 12)
-    } else {
-        (".bin", 0)
+    match picture::suffix(bytes) {
+        Some(suffix) => (suffix, 0),
+        None if bytes.get(12..).is_some_and(|bytes| bytes.starts_with(&picture::PNG)) => (".png", 12),
+        None => (".bin", 0),
     }
 }
 

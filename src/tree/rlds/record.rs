@@ -12,7 +12,7 @@ use crate::{
     cache::{Reservation, Verify},
     format::{
         DType,
-        picture::{JPEG, PNG, Size, jpeg_size, png_size},
+        picture::{self, PNG, Size, jpeg_size, png_size},
         tfrecord::{self, example},
     },
     limits,
@@ -307,11 +307,7 @@ pub(super) fn digits(count: u64) -> usize {
 
 /// Returns the suffix of a byte string that is not a text.
 pub(super) fn suffix(bytes: &[u8]) -> &'static str {
-    match bytes {
-        _ if bytes.starts_with(&JPEG) => ".jpg",
-        _ if bytes.starts_with(&PNG) => ".png",
-        _ => ".bin",
-    }
+    picture::suffix(bytes).unwrap_or(".bin")
 }
 
 /// Returns the size of a picture of 8 bits that a stack can hold.
