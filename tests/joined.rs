@@ -268,7 +268,6 @@ fn what_can_not_be_joined_is_told() {
         ("file:a", "scheme"),
         ("m", "role is 4"),
         ("bad", "role is 4"),
-        ("locked", "may read"),
     ] {
         folder.write("bad", &manifest(&[("a", &good), (uri, &good)]));
         let vfs = folder.vfs(Verify::Lazy);
@@ -278,6 +277,12 @@ fn what_can_not_be_joined_is_told() {
         assert!(problems.iter().any(|problem| problem.message.contains(reason)), "{uri}: {problems:?}");
         assert!(problems.iter().all(|problem| problem.message.starts_with("no joined view")), "{uri}: {problems:?}");
     }
+    // The owner of both may read it, and nobody else.
+    folder.write("m", &manifest(&[("locked", &good)]));
+    let vfs = folder.vfs(Verify::Lazy);
+    assert!(read(&vfs, "m/signal/pos.npy", HEADER, 4).is_ok());
+    let mode = vfs.attr(find(&vfs, "m/signal/pos.npy").unwrap()).unwrap().mode;
+    assert_eq!(mode & 0o777, 0o400);
     let options = Options { follow_links: FollowLinks::Inside, ..Options::default() };
     folder.write("m", &manifest(&[("link", &good)]));
     let vfs = Vfs::open(folder.path(), options).unwrap();

@@ -1,6 +1,7 @@
 """Files that change under a mount: what is new is seen within a second, what was open is old bytes or an error, never a mix."""
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -296,6 +297,32 @@ def test_readers_never_see_a_mix(make, source, in_place):
     assert not mixed, mixed[:5]
     assert reads[0] > 20
     assert errors <= {errno.ESTALE, errno.EIO, errno.ENOENT, errno.ENOTDIR}, errors
+
+
+@pytest.mark.parametrize("before", [0, 4128])
+def test_a_handle_of_a_joined_model_shows_no_later_file(source, before):
+    """The index stays as it is, and is opened again with the new file: under the old handle that would be a mix."""
+    count = 1_000_000
+
+    def put(value):
+        header = json.dumps({"w": {"dtype": "I32", "shape": [count], "data_offsets": [0, 4 * count]}}).encode()
+        new = source / ".new"
+        new.write_bytes(len(header).to_bytes(8, "little") + header + np.full(count, value, "<i4").tobytes())
+        os.rename(new, source / "part.safetensors")
+
+    put(1)
+    (source / "m.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": "part.safetensors"}}))
+    with mounted(source) as mnt:
+        array = mnt / "m.safetensors.index.json/w.npy"
+        with open(array, "rb", buffering=0) as file:
+            seen = file.read(before)
+            put(2)
+            with pytest.raises(OSError) as failed:
+                while piece := file.read(1 << 20):
+                    seen += piece
+        assert failed.value.errno == errno.ESTALE
+        assert set(np.frombuffer(seen[128:], "<i4").tolist()) <= {1}
+        assert (load_npy(array) == 2).all()
 
 
 def test_tables_of_containers_that_change(writers, source, tmp_path):

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from support import BIN, mounted, seen_within
+from support import BIN, GOLDEN, mounted, seen_within
 from support import run as shardfs
 from test_changes import make, source, values  # noqa: F401 (fixtures)
 
@@ -342,3 +342,19 @@ def test_names_do_nothing_to_a_terminal(tmp_path, evil, command):
     said, code = on_a_terminal(command, f"--{EVIL}")
     assert code == 2
     assert_harmless(said, command)
+
+
+def test_a_joined_model_is_read_by_those_who_may_read_its_files(tmp_path):
+    for file in ("model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"):
+        shutil.copy(GOLDEN / "safetensors/joined" / file, tmp_path)
+    index, first, second = sorted(tmp_path.iterdir(), key=lambda path: (path.suffix != ".json", path))
+    index.chmod(0o644)
+    first.chmod(0o600)
+    with mounted(tmp_path) as mnt:
+        assert (mnt / index.name).stat().st_mode & 0o777 == 0o500
+        second.chmod(0o640)
+        os.chown(second, 65534, 65534)
+        assert seen_within(SOON, (mnt / index.name).is_file)
+        assert "may read" in (mnt / ".shardfs/problems.jsonl").read_text()
+        second.chmod(0o644)
+        assert seen_within(SOON, (mnt / index.name).is_dir)

@@ -130,6 +130,10 @@ impl InFile {
     }
 
     fn failed(&self, error: BlockError) -> Fault {
+        // As for a model in one file: the next open finds what is there now.
+        if matches!(error, BlockError::Source(SourceError::Changed)) {
+            return SourceError::Changed.into();
+        }
         let file = self.files.known.get(self.file as usize).map_or_else(|| "".into(), |(name, _)| name.clone());
         let error = BlockError::Part { file, path: String::new(), error: Arc::new(error) };
         Fault { block: None, offset: self.place.start, error: Arc::new(error) }

@@ -115,10 +115,11 @@ impl SourceTree {
         if !self.store.detects_by_name() || id.marker.is_some() || self.detection.is_known(&id.path, &id.stat) {
             return Ok(());
         }
-        let is_state = |others| ContainerId::others_in(&self.key, others, id.generation, false) == id.others;
         match self.detection.look_into(&id.path, &id.stat, Wait::Always)? {
             // From the next look-up on, a manifest is known with its chunks.
-            Some(Verdict::Container(format, others)) if format == id.format && (is_state(0) || is_state(others)) => {
+            Some(Verdict::Container(format, others, _))
+                if format == id.format && (self.has_others(id, 0) || self.has_others(id, others)) =>
+            {
                 Ok(())
             }
             // It cannot be read now; opening it reports why.
@@ -128,6 +129,26 @@ impl SourceTree {
                     io::Error::other("damaged: its name is that of a container, and it can't be opened as one");
                 Err(Error::os(&damaged, "open", id.shown()))
             }
+            _ => Err(Error::stale(id.shown())),
+        }
+    }
+
+    /// Returns whether a container was found when its other files were in this state.
+    fn has_others(&self, id: &ContainerId, others: u64) -> bool {
+        ContainerId::others_in(&self.key, others, id.generation, id.marker.is_some()) == id.others
+    }
+
+    /// Checks that the other files that a container shows are in the state in which it was found.
+    ///
+    /// # Errors
+    /// [`Error`] if they are in another one, or cannot be looked at.
+    pub(crate) fn check_others(&self, id: &ContainerId) -> Result<(), Error> {
+        // What is read of a folder is compared with its state at each read.
+        if id.others == 0 || id.marker.is_some() {
+            return Ok(());
+        }
+        match self.detection.look_into(&id.path, &id.stat, Wait::Always)? {
+            Some(Verdict::Container(_, others, _)) if self.has_others(id, others) => Ok(()),
             _ => Err(Error::stale(id.shown())),
         }
     }
@@ -163,7 +184,8 @@ impl SourceTree {
             let path = FilePath::new(folder.clone(), name);
             match self.detection.look(&path, &stat, wait)? {
                 Some(Verdict::Plain) => return Ok(Some(file(path, stat))),
-                Some(Verdict::Container(format, others)) => {
+                Some(Verdict::Container(format, others, mode)) => {
+                    stat.mode = mode;
                     // What it found elsewhere may have to be looked at.
                     let generation = self.folders.generation(&path.to_path_buf(), wait).ok_or_else(would_block)?;
                     let id = ContainerId::new(&self.key, path, (format, None), stat, (others, generation));

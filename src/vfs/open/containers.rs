@@ -307,8 +307,11 @@ impl Containers {
             reader = reader.with_source(Arc::new(source));
         }
         reader.source.check_unchanged(Wait::Always).map_err(|_| stale())?;
+        // It may have been opened before, and the files that it joins be in a later state by now.
+        self.source.check_others(id)?;
         let opened = id.format.open_within(&reader, probed, siblings);
         let (tree, room) = opened.map_err(|error| Error::format(id.shown(), error))?;
+        self.source.check_others(id)?;
         Ok(self.insert(id, reader, tree, room, watch, file))
     }
 

@@ -41,8 +41,9 @@ const WATCHED_PATHS: usize = 256 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Plain,
-    /// With the state of the other files that it shows; 0 where there are none.
-    Container(&'static Format, u64),
+    /// With the state of the other files that it shows, 0 where there are none; and its mode, in which only those may
+    /// read it who may read these files.
+    Container(&'static Format, u64, u32),
 }
 
 /// Files of up to this size are read again in place of a verdict.
@@ -211,13 +212,13 @@ impl Detection {
         let by_name = self.store.detects_by_name() && !self.is_alone && !self.is_known(path, stat);
         let found = if by_name && self.recall(self.key_of(path, stat), stat).is_none() {
             let format = tree::format_of_name(&self.formats, path.name());
-            Some(format.map_or(Verdict::Plain, |format| Verdict::Container(format, 0)))
+            Some(format.map_or(Verdict::Plain, |format| Verdict::Container(format, 0, stat.mode)))
         } else {
             self.look_into(path, stat, wait)?
         };
         // Below the `.source` of a container, an ordinary file instead of one of its format.
         Ok(found.map(|verdict| match verdict {
-            Verdict::Container(format, _) if is_within(path, format.name) => Verdict::Plain,
+            Verdict::Container(format, ..) if is_within(path, format.name) => Verdict::Plain,
             verdict => verdict,
         }))
     }
@@ -392,7 +393,7 @@ impl Detection {
             let Some(known) = known else { continue };
             let shown = Stat { kind: Kind::File, ..shown };
             match self.verdict(path, &shown, known)? {
-                Some(Verdict::Container(_, others)) => return Ok(Marked::Sound(shown, others)),
+                Some(Verdict::Container(_, others, _)) => return Ok(Marked::Sound(shown, others)),
                 Some(Verdict::Plain) => return Ok(Marked::Refused),
                 None => {}
             }
@@ -404,9 +405,9 @@ impl Detection {
     fn verdict(&self, path: &FilePath, stat: &Stat, known: Known) -> Result<Option<Verdict>, Error> {
         Ok(Some(match known {
             Known::Plain | Known::Refused | Known::Unreadable => Verdict::Plain,
-            Known::Container(format) => Verdict::Container(format, 0),
+            Known::Container(format) => Verdict::Container(format, 0, stat.mode),
             Known::WithOthers(format) => match self.state_of_others(path, stat, format) {
-                Ok(state) => return self.with_others(path, stat, format, state),
+                Ok((state, mode)) => return self.with_others(path, &Stat { mode, ..*stat }, format, state),
                 Err(error) => return Err(Error::os(&error, "open", path.to_path_buf())),
             },
         }))
@@ -542,7 +543,9 @@ impl Detection {
         format: &'static Format,
         state: u64,
     ) -> Result<Option<Verdict>, Error> {
-        let Some(check) = format.check_others else { return Ok(Some(Verdict::Container(format, state))) };
+        let Some(check) = format.check_others else {
+            return Ok(Some(Verdict::Container(format, state, stat.mode)));
+        };
         let key = self.key.hash(&[&self.key_of(path, stat).to_le_bytes(), &state.to_le_bytes()]);
         let known = self.known_or(key, || {
             let checked = self.ask(path, stat, Wait::Always, |file| {
@@ -561,7 +564,7 @@ impl Detection {
             }))
         })?;
         Ok(known.map(|known| match known {
-            Known::WithOthers(_) => Verdict::Container(format, state),
+            Known::WithOthers(_) => Verdict::Container(format, state, stat.mode),
             _ => Verdict::Plain,
         }))
     }
@@ -578,11 +581,11 @@ impl Detection {
     }
 
     /// The state that the other files are in which a container shows: another number when any of them comes, goes, or
-    /// is written to.
+    /// is written to. And the container's mode without the readers who may not read all of these files.
     ///
     /// # Errors
     /// What comes back: memory that there is not now, a reader that was killed.
-    fn state_of_others(&self, path: &FilePath, stat: &Stat, format: &Format) -> io::Result<u64> {
+    fn state_of_others(&self, path: &FilePath, stat: &Stat, format: &Format) -> io::Result<(u64, u32)> {
         let others = match self.cache.parsed(self.key_of_others(stat)) {
             Some(known) => known,
             None => match self.ask(path, stat, Wait::Always, |file| self.others_of(format, &*file.into_source())) {
@@ -593,19 +596,21 @@ impl Detection {
             },
         };
         let threads = if self.store.is_far() { TOGETHER.min(others.len()) } else { 1 };
-        let versions = parallel::map(threads, others.iter(), |other| {
+        let found = parallel::map(threads, others.iter(), |other| {
             wanted::check().ok()?;
             let file = if other.is_empty() { path.folder().to_path_buf() } else { path.folder().join(&**other) };
-            Some(self.store.stat(&file, Wait::Always).ok()??.version)
+            self.store.stat(&file, Wait::Always).ok()?
         });
         wanted::check()?;
-        let mut bytes = Vec::new();
-        for version in versions {
-            bytes.push(u8::from(version.is_some()));
-            bytes.extend(version.iter().flat_map(|version| version.to_bytes()));
+        let (mut bytes, mut mode) = (Vec::new(), stat.mode);
+        for found in found {
+            bytes.push(u8::from(found.is_some()));
+            bytes.extend(found.iter().flat_map(|found| found.version.to_bytes()));
+            let own = found.filter(|found| found.kind == Kind::File && (found.uid, found.gid) == (stat.uid, stat.gid));
+            mode &= own.map_or(!0, |own| own.mode | !0o444);
         }
         // Never 0, which stands for no other files.
-        Ok(self.key.hash(&[&bytes]).max(1))
+        Ok((self.key.hash(&[&bytes]).max(1), mode))
     }
 
     /// The other files that a container names, as far as they are looked at; none if it names none.
