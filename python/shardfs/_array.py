@@ -51,6 +51,7 @@ class Array(Dataset):
 
     - `a.mapped()` returns the whole array without a copy if its elements are stored uncompressed.
 
+      numpy exports no types that it lacks: for those of ml_dtypes, such as bf16, `from_dlpack` raises `BufferError`.
     Elements that were read stay as they were, even if the file changes. A read after the file has changed or was
     truncated raises `shardfs.Changed`.
 
@@ -152,9 +153,10 @@ class Array(Dataset):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        interface = dict(self._whole().__array_interface__)
-        if self._info().dtype.kind == "V" and self._info().dtype.fields is None:
-            # An element type that numpy's protocol has no name for, such as bf16: `__array__` knows it.
+        dtype = self._info().dtype
+        if dtype.kind == "V" or dtype.isbuiltin == 2:
+            # The protocol has no names for types of ml_dtypes, and knows no gaps between the fields of records:
+            # `__array__` returns both.
             raise AttributeError("__array_interface__")
         return interface
 

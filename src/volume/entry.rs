@@ -349,15 +349,19 @@ impl Entry {
     }
 
     /// Returns paths of the stored items of the container that contains this entry, in its order, and of arrays joined
-    /// from several; of a recording those of times and of fields with a number for each message. Empty outside of containers, and for containers whose arrays belong to columns or episodes. Reads
-    /// nothing.
+    /// from several. Quantised tensors are followed by the arrays of their numbers. Of a recording they are those of
+    /// times and of fields with a number for each message. Empty outside of containers, and for containers whose arrays
+    /// belong to columns or episodes. Reads nothing.
     ///
     /// # Errors
     /// Those of opening the container.
     pub fn items(&self) -> Result<Vec<String>, Error> {
         let overview = self.overview()?;
         match overview.as_ref().map(|overview| &overview.contents) {
-            Some(Contents::Items { items, .. }) => Ok(items.iter().map(|item| item.path.clone()).collect()),
+            Some(Contents::Items { items, .. }) => {
+                let paths = items.iter().flat_map(|item| std::iter::once(&item.path).chain(&item.numbers));
+                Ok(paths.cloned().collect())
+            }
             Some(Contents::Recording(recording)) => {
                 let of_topic = |topic: &Topic| {
                     let path = topic.path.clone();

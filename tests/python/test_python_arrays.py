@@ -23,7 +23,7 @@ from PIL import Image
 import shardfs as sh
 from shardfs import _core
 from support import FIXTURES, GOLDEN, examples
-from support.writers import channel, meta_blocks, write_shard
+from support.writers import channel, meta_blocks, models, write_shard
 from support.writers.kdb import Episode, Record, pack
 
 RNG = np.random.default_rng(3)
@@ -148,6 +148,26 @@ def test_bf16_without_and_with_its_package(tmp_path):
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
+def test_asarray_keeps_types_that_the_array_protocol_has_no_name_for(tmp_path):
+    import ml_dtypes
+    padded = np.zeros(3, np.dtype([("a", "<i4"), ("b", "<f8")], align=True))
+    padded["b"] = 1, 2, 3
+    np.savez(tmp_path / "padded.npz", x=padded)
+    floats = np.arange(4, dtype="u1").view(ml_dtypes.float8_e5m2)
+    (tmp_path / "floats.safetensors").write_bytes(models.safetensors({"x": floats}, dtypes={"x": "F8_E5M2"}))
+    for name, values in (("padded.npz", padded), ("floats.safetensors", floats)):
+        array = sh.open(tmp_path / name)["x"]
+        for found in (np.asarray(array), np.array(array), array[...]):
+            assert found.dtype == array.dtype and found.itemsize == values.itemsize, name
+            assert found.tolist() == np.stack([array, array])[1].tolist() == values.tolist(), name
+
+
+def test_quantised_tensors_are_listed_as_their_numbers():
+    model = sh.open(FIXTURES / "model.gguf")
+    names = ["token_embd.weight", "blk.0.ffn_up.weight.f32", "blk.0.ffn_norm.weight"]
+    assert list(model) == list(model.read()) == names and len(model) == 3
+
+
 def test_damage_stays_where_it_is(tmp_path, codec):
     """Each block's bytes are changed in turn: that array fails, with its place, and no other."""
     path = episode_of(tmp_path / "ep.wshard", BLOCKS, codec)
