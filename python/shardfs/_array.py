@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Bytes of a stored `.npy` file that are read for its header, at first.
 _HEADER = 1024
+#: Texts in such a header, and numbers of Python 2 with their suffix.
+_LONG = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b[0-9]+L\b""")
 
 
 class _Known(NamedTuple):
@@ -48,10 +51,10 @@ class Array(Dataset):
     - `numpy.asarray(a)` decodes the whole array once. The result is read-only. This object keeps it and shares its
       memory, so the next `asarray` costs nothing. `numpy.array(a)` and `a[...]` copy.
     - `torch.from_dlpack(a)`, `jax.numpy.from_dlpack(a)` and all else that knows `__dlpack__` or `__array__` work.
+      numpy exports no types that it lacks: for those of ml_dtypes, such as bf16, `from_dlpack` raises `BufferError`.
 
     - `a.mapped()` returns the whole array without a copy if its elements are stored uncompressed.
 
-      numpy exports no types that it lacks: for those of ml_dtypes, such as bf16, `from_dlpack` raises `BufferError`.
     Elements that were read stay as they were, even if the file changes. A read after the file has changed or was
     truncated raises `shardfs.Changed`.
 
@@ -158,7 +161,7 @@ class Array(Dataset):
             # The protocol has no names for types of ml_dtypes, and knows no gaps between the fields of records:
             # `__array__` returns both.
             raise AttributeError("__array_interface__")
-        return interface
+        return dict(self._whole().__array_interface__)
 
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
                    dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
@@ -341,8 +344,15 @@ def _stored_file(node: Node, path: str) -> tuple[_Known, int, bool]:
     begin = 12 if wide else 10
     start = begin + int.from_bytes(front[8:begin], "little")
     try:
-        header = ast.literal_eval((front[begin:start] if start <= len(front) else node.read(begin, start - begin))
-                                  .decode("utf-8" if front[6] > 2 else "latin-1"))
+        text = (front[begin:start] if start <= len(front) else node.read(begin, start - begin)).decode(
+            "utf-8" if front[6] > 2 else "latin-1")
+        try:
+            header = ast.literal_eval(text)
+        except SyntaxError:
+            if front[6] > 2:
+                raise
+            # Python 2 wrote some numbers as 3L.
+            header = ast.literal_eval(_LONG.sub(lambda found: found[0].removesuffix("L"), text))
         dtype, shape, fortran = np.lib.format.descr_to_dtype(header["descr"]), header["shape"], header["fortran_order"]
         items = math.prod(shape)
     except (SyntaxError, TypeError, ValueError, KeyError, RecursionError, MemoryError) as error:

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -576,3 +577,17 @@ def test_stored_npy_files_of_npz():
     with pytest.raises(sh.NotAContainer):
         sh.open(path, formats="-npz")
     assert [found.format for found in sh.walk(path.parent, formats=["kdb"])] == []
+
+
+def test_headers_of_python_2(tmp_path):
+    """Numbers with an L, as numpy wrote them on Python 2: also in a type, and not in texts."""
+    header = "{'descr': [('3L', '<f8', (2L,))], 'fortran_order': False, 'shape': (3L,)}\n".encode()
+    values = np.arange(6.0).reshape(3, 2)
+    with zipfile.ZipFile(tmp_path / "old.npz", "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + values.tobytes())
+        broken = header.replace(b"3L,)}", b"3L,]}")
+        archive.writestr("broken.npy", b"\x93NUMPY\x01\x00" + len(broken).to_bytes(2, "little") + broken + values.tobytes())
+    container = sh.open(tmp_path / "old.npz")
+    assert container["x"].shape == (3,) and np.array_equal(container["x"]["3L"], values)
+    with pytest.raises(sh.NotAnArray, match="header"):
+        container["broken"].shape
