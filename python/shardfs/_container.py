@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, overload
 
 from . import _core, _process
+from ._array import Array
 from ._core import Node
 from ._dataset import Dataset
 from ._entry import Place, parsed, reason_of_refusal
@@ -98,8 +99,8 @@ class Container(Arrays):
         return Cameras(list(_camera_folders(self, "images")), self._camera)
 
     def _camera(self, name: str) -> Camera:
-        array = self._find(f"signal/{name}")
-        array = self._find(name) if array is None else array
+        array = _stack(self, f"signal/{name}")
+        array = _stack(self, name) if array is None else array
         folder = f"images/{name}"
         frames = array.shape[0] if array is not None else sum(1 for _ in self._get(folder).children())
         return Camera(self, folder, array, frames)
@@ -172,7 +173,7 @@ class Episode(Arrays):
         return Cameras(list(_camera_folders(self, "images")), self._camera)
 
     def _camera(self, name: str) -> Camera:
-        return Camera(self, f"images/{name}", self._find(f"images/{name}"),
+        return Camera(self, f"images/{name}", _stack(self, f"images/{name}"),
                       self._container._node.episode_frames(self.number))
 
     def __iter__(self) -> Iterator[str]:
@@ -226,7 +227,8 @@ class Folder(Tree, Mapping[str, Any]):
     def __getitem__(self, path: str) -> Container | Folder:
         try:
             node = self._get(path)
-        except (NotFound, NotADirectoryError):
+        except (NotFound, NotADirectoryError, ValueError):
+            # ValueError: not a path below a folder.
             raise KeyError(path) from None
         if node.kind != "folder" or (node.format is not None and not node.is_container):
             raise KeyError(path)
@@ -273,6 +275,16 @@ def _camera_folders(place: Place, path: str) -> Iterator[str]:
         folders[:0] = below
 
 
+def _stack(place: Arrays, folder: str) -> Array | None:
+    """Returns the array of the pictures that a folder of this path has; None if there is none."""
+    found = place._find(folder)
+    above, escaped, below = folder.rpartition("%2E")
+    if found is None and escaped and "/" not in below:
+        # A folder named like a file has one dot escaped, and its array does not.
+        found = place._find(f"{above}.{below}")
+    return found
+
+
 def open(source: _process.Source, mode: str = "r", *,  # noqa: A001 - named as the thing that it does
          formats: str | Iterable[str] | None = None) -> Any:
     """Opens a container, or a folder of them. Nothing is decoded.
@@ -310,7 +322,7 @@ def open(source: _process.Source, mode: str = "r", *,  # noqa: A001 - named as t
         # A folder beside an array has its name.
         found = _named(where, path) or of_node(node, where, path)
         if found is None:
-            raise refused(node)
+            raise refused(where, path)
         return found
     if node.kind != "folder":
         reason_of_refusal(where, path)
@@ -394,7 +406,7 @@ class Found:
 
 
 def walk(source: _process.Source, *, formats: str | Iterable[str] | None = None,
-         parts: bool = False) -> Iterator[Found]:
+         parts: bool = False, onerror: Callable[[OSError], object] | None = None) -> Iterator[Found]:
     """Yields every container below a folder (or the container itself), in the order of listings.
 
     Containers that another one beside them shows joined, such as the chunks of an episode that has a manifest, are left
@@ -405,12 +417,14 @@ def walk(source: _process.Source, *, formats: str | Iterable[str] | None = None,
         source: as in `open`.
         formats: as in `open`.
         parts: also yield containers that another one shows joined; their `part_of` is its path.
+        onerror: called with the error of each folder or entry that cannot be read; if it raises, that ends the walk.
 
     Yields:
         `Found` objects: path, format, items. The content of a container is read when it is asked for.
 
     Raises:
-        The same as `open`. Folders that cannot be read are left out, as in `os.walk`.
+        The same as `open`. Folders and entries that cannot be read are left out and passed to `onerror`, as in
+        `os.walk`.
     """
     top = open(source, formats=formats)
     if isinstance(top, Container):
@@ -427,8 +441,11 @@ def walk(source: _process.Source, *, formats: str | Iterable[str] | None = None,
         while True:
             try:
                 node = next(nodes, None)
-            except OSError:
-                break
+            except OSError as error:
+                # Of one entry, behind which the listing goes on, or of the folder, at whose end it is then.
+                if onerror is not None:
+                    onerror(error)
+                continue
             if node is None:
                 break
             if node.kind != "folder":

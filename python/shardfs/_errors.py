@@ -89,7 +89,9 @@ def make(kind: str, reason: str, **fields: Any) -> Exception:
     text = str(Error(reason, **fields))
     if kind in _SYSTEM:
         made, number = _SYSTEM[kind]
-        return made(number, text)
+        failed = made(number, text)
+        failed.container = fields.get("container")  # type: ignore[attr-defined]
+        return failed
     return MemoryError(text) if kind == "OutOfMemory" else ValueError(text)
 
 

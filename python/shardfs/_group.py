@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Any, Literal, NamedTuple, overload
 
 from numpy.typing import NDArray
 
+from . import _process
 from ._array import Array, read_many
 from ._core import Node
 from ._dataset import Dataset
@@ -24,11 +26,12 @@ class Tree(Place):
     __slots__ = ()
 
     @overload
-    def open(self, path: str, *, buffering: Literal[0]) -> Readable: ...  # type: ignore[overload-overlap]
+    def open(self, path: str | bytes | os.PathLike[Any], *, buffering: Literal[0]) -> Readable: ...  # type: ignore[overload-overlap]
     @overload
-    def open(self, path: str, *, buffering: int = ...) -> io.BufferedReader: ...
+    def open(self, path: str | bytes | os.PathLike[Any], *, buffering: int = ...) -> io.BufferedReader: ...
 
-    def open(self, path: str, *, buffering: int = 256 << 10) -> Readable | io.BufferedReader:
+    def open(self, path: str | bytes | os.PathLike[Any], *,
+             buffering: int = 256 << 10) -> Readable | io.BufferedReader:
         """Opens a file below this as a seekable binary file, read-only.
 
         Args:
@@ -38,15 +41,16 @@ class Tree(Place):
         Raises:
             shardfs.NotFound, IsADirectoryError; when it is read also `shardfs.DamagedBlock` and `shardfs.Changed`.
         """
+        path = os.fsdecode(path)
         node = self._get(path)
         if node.kind == "folder":
             raise IsADirectoryError(21, "is a folder", f"{self.path}/{path}")
         raw = Readable(node)
         return io.BufferedReader(raw, buffering) if buffering else raw
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str | bytes | os.PathLike[Any]) -> bytes:
         """Returns all bytes of a file below this. Raises the same errors as `open`."""
-        node = self._get(path)
+        node = self._get(os.fsdecode(path))
         return node.read(0, node.size)
 
     def _json(self, path: str) -> Any:
@@ -101,8 +105,8 @@ class Group(Tree, Member, Mapping[str, Any]):
             top = self.file if name.startswith("/") else self
             group = Group._walk(top, "/".join(steps[:-1]))
             # A link that leads nowhere is there, too.
-            return isinstance(group, Group) and group._node.member(steps[-1]) is not None
-        except (KeyError, NotADirectoryError):
+            return isinstance(group, Group) and group._found(steps[-1]) is not None
+        except KeyError:
             return False
 
     def values(self) -> ValuesView[Any]:
@@ -136,11 +140,16 @@ class Group(Tree, Member, Mapping[str, Any]):
 
     def _step(self, name: str) -> Group | Dataset | None:
         """Returns the member of a name; None if there is none, or it is a link that leads nowhere."""
-        try:
-            found = self._node.member(name)
-        except NotADirectoryError:
-            return None
+        found = self._found(name)
         return None if found is None or found[0] == "link" else self._member(*found)
+
+    def _found(self, name: str) -> tuple[str, Node] | None:
+        """Returns the kind and the node of the member of a name; None if there is none."""
+        try:
+            return self._node.member(name)
+        except (NotADirectoryError, UnicodeEncodeError):
+            # Names of members are Unicode; half a surrogate pair is in none.
+            return None
 
     def _member(self, kind: str, node: Node) -> Group | Dataset:
         path, state = f"{self._path}/{node.name}", self._state
@@ -165,7 +174,7 @@ class Group(Tree, Member, Mapping[str, Any]):
         if getlink:
             above, _, last = name.rstrip("/").rpartition("/")
             group = self.get(above or "/") if above or name.startswith("/") else self
-            found = group._node.member(last) if isinstance(group, Group) else None
+            found = group._found(last) if isinstance(group, Group) else None
             if found is None:
                 return default
             is_link = found[1].kind == "link"
@@ -362,7 +371,7 @@ def of_node(node: Node, source: Any, path: str) -> Group | Dataset | None:
     return found
 
 
-def refused(node: Node) -> NotAContainer:
+def refused(source: _process.Where, path: str) -> NotAContainer:
     """Returns the error for a file in a container that is no array."""
     return NotAContainer("neither a container nor an array; open the container, and the file with `open`",
-                         container=node.path)
+                         container=_process.shown(source, path))

@@ -137,6 +137,13 @@ class Camera(Sequence[Picture]):
                 pass
         raise NotFound(f"there is no picture of frame {frame}", container=self.path)
 
+    def _has_all(self) -> bool:
+        """Returns whether each frame has a picture."""
+        if self._array is not None:
+            return True
+        names = (node.name for node in self._container._get(self._folder).children())
+        return sum(name.partition(".")[0].isdigit() for name in names) >= self._frames
+
     def __len__(self) -> int:
         return self._frames
 

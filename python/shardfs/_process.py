@@ -63,7 +63,7 @@ def set_cache_size(size: int | None) -> None:
     it has the default size until the worker calls this; in a forked one it has the size that its parent had set.
     """
     global generation, _size, _cache, _volumes
-    if size is not None and (not isinstance(size, int) or size < 0):
+    if size is not None and (not isinstance(size, int) or not 0 <= size < 1 << 63):
         raise ValueError(f"a cache of {size!r} bytes")
     with _lock:
         _size = size
@@ -114,6 +114,9 @@ def split(source: Source, formats: str | Iterable[str] | None = None) -> tuple[W
     source = os.fsdecode(source)
     if "://" in source and not source.startswith("file://"):
         scheme, _, place = source.rstrip("/").partition("://")
+        if not place:
+            # The core says what an address has to name.
+            return source, ""
         if scheme == "hf":
             # A repository of the Hub has two parts, behind `datasets/` or `spaces/`. It may be a container itself.
             parts = place.split("/")

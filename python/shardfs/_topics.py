@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ._array import Array
 from ._core import Node
+from ._errors import NotFound
 from ._group import Arrays
 from ._pictures import Camera
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Messages(Sequence[Any]):
-    """The messages of a topic in order, each as `messages.jsonl` has it: a dict, or None if it does not decode.
+    """The messages of a topic in order, each as `messages.jsonl` has it: a dict, or None if it does not decode or is not
+    JSON. Messages of JSON may be other values.
 
     Going through them reads the file from front to back; `messages[7]` reads it up to that message.
     """
@@ -30,7 +32,7 @@ class Messages(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         with self._topic.open("messages.jsonl") as lines:
             for line in lines:
-                yield json.loads(line)
+                yield _message(line)
 
     @overload
     def __getitem__(self, number: int) -> Any: ...
@@ -54,13 +56,21 @@ class Messages(Sequence[Any]):
         with self._topic.open("messages.jsonl") as lines:
             for at, line in enumerate(lines):
                 if at in wanted:
-                    found[at] = json.loads(line)
+                    found[at] = _message(line)
                 if at == last:
                     return found
         raise IndexError(f"message {last}")
 
     def __repr__(self) -> str:
         return f"<shardfs.Messages of {self._topic.path}>"
+
+
+def _message(line: bytes) -> Any:
+    """Returns the value of a line of `messages.jsonl`. Messages of JSON are there as they were recorded."""
+    try:
+        return json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
 
 
 class Topic(Arrays):
@@ -70,7 +80,7 @@ class Topic(Arrays):
         name: the topic.
         time: when each message was recorded, in nanoseconds since 1970; nothing is decoded for it.
         messages: the messages, decoded.
-        images: the pictures in the messages, in order; `images[7]` is a `Picture`.
+        images: the pictures in the messages, in order; `images[7]` is a `Picture`. Empty if the topic has none.
         info: `channel.json`, parsed.
     """
 
@@ -108,6 +118,10 @@ class Topic(Arrays):
     @property
     def images(self) -> Camera:
         """The pictures in the messages, in order."""
+        try:
+            self._get("images")
+        except NotFound:
+            return Camera(self._container, f"{self._below}/images", None, 0)
         return Camera(self._container, f"{self._below}/images", None, len(self.time))
 
     @property

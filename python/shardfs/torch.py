@@ -18,8 +18,9 @@ from itertools import accumulate
 
 import numpy as np
 
+from . import _dataset
 from ._container import Container, Episode, walk
-from ._errors import Error
+from ._errors import Error, NotAnArray
 
 
 class Dataset:
@@ -40,7 +41,8 @@ class Dataset:
     Attributes:
         episodes: the episodes that have windows, in the order of their paths.
         left_out: a reason for each other container or episode, by its path: it lacks an array or a camera, is
-            damaged, is shorter than a window, or has arrays of different numbers of steps.
+            damaged, lacks pictures, is shorter than a window, or has arrays of different numbers of steps. Also for each
+            folder or file that could not be read.
 
     Raises:
         ValueError: nothing to load is named, or `length` or `stride` is less than 1.
@@ -56,9 +58,9 @@ class Dataset:
             raise ValueError(f"length {length} and stride {stride} must be at least 1")
         self.length, self.stride, self.transform = length, stride, transform
         self.episodes, self.left_out, counts = [], {}, []
-        for episode in _episodes(source, formats):
+        for episode in _episodes(source, formats, self._leave_out):
             try:
-                steps = {name: len(rows) for name, rows in self._rows(episode)}
+                steps = {name: self._steps(name, rows) for name, rows in self._rows(episode)}
             except (KeyError, Error) as error:
                 self.left_out[episode.path] = f"no {error}" if isinstance(error, KeyError) else str(error)
                 continue
@@ -70,6 +72,18 @@ class Dataset:
                 self.episodes.append(episode)
                 counts.append((least - length) // stride + 1)
         self._ends = list(accumulate(counts))
+
+    def _leave_out(self, error):
+        """Notes a place that the walk could not read."""
+        self.left_out[str(getattr(error, "container", None) or error)] = str(error)
+
+    def _steps(self, name, rows):
+        if name in self.cameras:
+            if not rows._has_all():
+                raise NotAnArray("pictures are missing", container=rows.path)
+        elif not isinstance(rows, _dataset.Dataset) or not rows.ndim:
+            raise NotAnArray("not an array of steps", container=rows.path)
+        return len(rows)
 
     def _rows(self, episode):
         for name, array in self.arrays.items():
@@ -109,10 +123,10 @@ def _named(names):
     return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
 
-def _episodes(source, formats):
+def _episodes(source, formats, onerror):
     """Yields the episodes of containers, or the container itself if it has none."""
     if isinstance(source, (Container, Episode)):
         source = [source]
     is_place = isinstance(source, str) or hasattr(source, "__fspath__")
-    for found in (found.container for found in walk(source, formats=formats)) if is_place else source:
+    for found in (found.container for found in walk(source, formats=formats, onerror=onerror)) if is_place else source:
         yield from (isinstance(found, Container) and found.episodes) or [found]

@@ -68,6 +68,8 @@ pub(crate) fn to_python(py: Python<'_>, error: &Error, source: &str) -> PyErr {
             Some(problem) => {
                 // Joined to a path of this machine, or to an address.
                 let container = match source.contains("://") {
+                    // An error of opening the address names it.
+                    true if problem.container.starts_with(source) => problem.container,
                     true => format!("{}/{}", source.trim_end_matches('/'), problem.container.display()).into(),
                     false => Path::new(source).join(&problem.container),
                 };

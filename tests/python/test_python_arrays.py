@@ -148,7 +148,6 @@ def test_bf16_without_and_with_its_package(tmp_path):
     assert done.stdout.strip() == values.tobytes().hex()
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
 def test_asarray_keeps_types_that_the_array_protocol_has_no_name_for(tmp_path):
     import ml_dtypes
     padded = np.zeros(3, np.dtype([("a", "<i4"), ("b", "<f8")], align=True))
@@ -169,6 +168,7 @@ def test_quantised_tensors_are_listed_as_their_numbers():
     assert list(model) == list(model.read()) == names and len(model) == 3
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
 def test_damage_stays_where_it_is(tmp_path, codec):
     """Each block's bytes are changed in turn: that array fails, with its place, and no other."""
     path = episode_of(tmp_path / "ep.wshard", BLOCKS, codec)
@@ -295,8 +295,10 @@ def test_files_and_meta():
                         ("../notes.txt", ValueError)):
         with pytest.raises(error):
             container.open(path)
-    for name in ("nothing", "meta/episode", ""):
-        assert name not in container
+    for path in (b"meta/episode.json", Path("meta/episode.json")):
+        assert container.open(path).read() == container.read_bytes(path) == container.read_bytes("meta/episode.json")
+    for name in ("nothing", "meta/episode", "", "\udcff"):
+        assert name not in container and container.get(name) is None
         with pytest.raises(KeyError):
             container[name]
     table = sh.open(FIXTURES / "table.idv")
@@ -342,7 +344,8 @@ def test_walk_and_folders(tmp_path):
     folder = sh.open(tmp_path)
     assert sorted(folder) == ["b", "x.wshard"] and isinstance(folder["b"], sh.Folder)
     assert isinstance(folder["b/c/z.wshard"], sh.Container) and folder.open("b/plain.txt").read() == b"plain"
-    for name in ("b/plain.txt", "nothing", "x.wshard/signal"):
+    for name in ("b/plain.txt", "nothing", "x.wshard/signal", "..", "/x"):
+        assert name not in folder and folder.get(name) is None
         with pytest.raises(KeyError):
             folder[name]
     with pytest.raises(sh.NotAContainer):
@@ -440,6 +443,17 @@ def test_a_forked_child_uses_and_frees_what_its_parent_opened(episode):
     assert np.array_equal(array[...], BLOCKS["signal/joints"])
 
 
+def test_a_camera_named_like_a_file_has_its_array(tmp_path):
+    """The folder of its pictures has a dot escaped, the array has not."""
+    pixels = RNG.integers(0, 255, (2, 6, 4, 3)).astype("u1")
+    frames = [[Record(name, 4, 6, 3, 0, picture.tobytes()) for name in ("front.png", ".jpg")] for picture in pixels]
+    (tmp_path / "odd.kdb").write_bytes(pack([Episode(frames=frames, state_dim=1, action_dim=1)]))
+    images = sh.open(tmp_path / "odd.kdb").episodes[0].images
+    assert sorted(images) == ["%2Ejpg", "front%2Epng"]
+    for camera in images.values():
+        assert np.array_equal(camera, pixels) and np.array_equal(camera[1], pixels[1])
+
+
 def test_pictures_of_several_sizes(tmp_path):
     """Each by itself, as Pillow decodes the stored file; there is no array of all of them."""
     rng = np.random.default_rng(5)
@@ -483,7 +497,7 @@ def test_the_cache_has_a_budget(episode):
         for name, want in BLOCKS.items():
             assert np.array_equal(container[name][1:-1], want[1:-1])
         assert sh.cache_usage()[1] <= 1 << 20
-        for wrong in (-1, "1G", 1.5):
+        for wrong in (-1, "1G", 1.5, 1 << 63):
             with pytest.raises((ValueError, TypeError)):
                 sh.set_cache_size(wrong)
     finally:
@@ -572,6 +586,9 @@ def test_stored_npy_files_of_npz():
         assert np.array_equal(np.asarray(array), whole) and np.array_equal(sh.read_many([array])[0], whole), name
     with pytest.raises(sh.NotAnArray, match="pickle"):
         container["objects"][:]
+    with pytest.raises(sh.NotAContainer) as caught:
+        sh.open(path / ".file")
+    assert str(caught.value).startswith(f"{path}/.file: ")
     with pytest.raises(ValueError, match="no format is called 'nope'"):
         sh.open(path, formats="nope")
     with pytest.raises(sh.NotAContainer):

@@ -105,6 +105,13 @@ def test_another_object_is_changed(bucket):
     assert np.array_equal(first, sh.open(FIXTURES / "ep_001.wshard")["signal/joint_pos"][0])
 
 
+@pytest.mark.parametrize("url, said", [("s3://", "s3://: open: write s3://BUCKET/KEY"), ("foo://bar", "foo://bar: open: ")])
+def test_addresses_that_are_none_are_named_once(url, said):
+    with pytest.raises(OSError) as error:
+        sh.open(url)
+    assert str(error.value).removeprefix("[Errno 5] ").startswith(said)
+
+
 def test_addresses_that_are_none_are_exceptions_without_their_secrets():
     store = Store()
     with store.serving() as endpoint:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from support import FIXTURES
+from support.writers import recordings
 
 shardfs = pytest.importorskip("shardfs")
 
@@ -45,6 +46,16 @@ def test_pictures_are_the_stored_ones(drive):
     images = drive.topics["/camera/image"].images
     assert len(images) == 12 and images[3].bytes.startswith(b"\xff\xd8\xff")
     assert np.asarray(images[3]).ndim == 3
+    assert len(drive.topics["/imu"].images) == 0 and list(drive.topics["/imu"].images) == []
+
+
+def test_messages_that_are_not_json_are_none(tmp_path):
+    lines = [b'{"a":1}', b"not JSON", b"", b"\xff", b"[" * 100_000, b'"\xe2\x80\xa8"', b'{"a":2}\r\n']
+    stored = recordings.mcap([], [("/json", "json", 0)], [(0, time, line) for time, line in enumerate(lines)])
+    (tmp_path / "odd.mcap").write_bytes(stored)
+    messages = shardfs.open(tmp_path / "odd.mcap").topics["/json"].messages
+    assert list(messages) == messages[:] == [{"a": 1}, None, None, None, None, "\u2028", {"a": 2}]
+    assert messages[1] is None and messages[-1] == {"a": 2}
 
 
 def test_topics_of_bags_and_pickles(drive):

@@ -1,11 +1,15 @@
 """`shardfs.torch.Dataset`: windows of episodes, with arrays and cameras, in several processes."""
 
+import contextlib
 import multiprocessing
 import pickle
 import shutil
 import subprocess
 import sys
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
+import h5py
 import numpy as np
 import pytest
 
@@ -65,6 +69,39 @@ def test_what_does_not_fit_is_left_out_with_the_reason(tmp_path):
             shardfs.torch.Dataset(tmp_path, **wrong)
 
 
+@pytest.mark.parametrize("value", [3.0, h5py.Empty("f8"), "group"], ids=["scalar", "null", "group"])
+def test_what_has_no_steps_is_left_out(tmp_path, value):
+    for name in ("good", "odd"):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            if name == "good":
+                file["state"] = np.arange(10.0)
+            elif isinstance(value, str):
+                file["state/x"] = np.arange(10.0)
+            else:
+                file["state"] = value
+    data = shardfs.torch.Dataset(tmp_path, ["state"])
+    assert [episode.path for episode in data.episodes] == [str(tmp_path / "good.h5")]
+    assert list(data.left_out) == [str(tmp_path / "odd.h5")]
+
+
+def test_episodes_without_all_pictures_are_left_out():
+    source = shardfs.open(FIXTURES / "demo.kdb")
+    data = shardfs.torch.Dataset(source, cameras=["wrist"])
+    assert any("pictures are missing" in reason for reason in data.left_out.values())
+    assert len([data[index] for index in range(len(data))]) == len(data) > 0
+
+
+def test_what_a_server_does_not_give_is_left_out(tmp_path):
+    for name in ("a", "b", "c"):
+        np.savez(tmp_path / f"{name}.npz", x=np.arange(3.0))
+    with failing_server(tmp_path, "/b.npz") as url:
+        errors = []
+        assert [found.path for found in shardfs.walk(url, onerror=errors.append)] == [f"{url}/a.npz", f"{url}/c.npz"]
+        assert len(errors) == 1 and "b.npz" in str(errors[0])
+        data = shardfs.torch.Dataset(url, ["x"])
+    assert len(data.episodes) == 2 and list(data.left_out) == [f"{url}/b.npz"]
+
+
 def test_workers_get_names_and_a_transform():
     data = shardfs.torch.Dataset(FIXTURES / "ep_001.wshard", STATE, length=8, transform=total)
     assert len(pickle.dumps(data)) < 4096
@@ -74,6 +111,29 @@ def test_workers_get_names_and_a_transform():
 
 def total(window):
     return float(window["state"].sum())
+
+
+@contextlib.contextmanager
+def failing_server(folder, path):
+    """The address of a web server of a folder that refuses one path."""
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=folder)
+
+        def log_message(self, *_):
+            pass
+
+        def send_head(self):
+            return self.send_error(400) if self.path == path else super().send_head()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_torch_is_not_imported():
