@@ -58,6 +58,20 @@ impl FollowLinks {
     pub fn follows(self) -> bool {
         self != Self::No
     }
+
+    /// Returns the path of SOURCE without links on the way. If all links are followed, a file that is a link keeps its
+    /// name: in the caches of DVC and Hugging Face the files that belong to it lie beside the link.
+    ///
+    /// # Errors
+    /// That it is not there, or cannot be reached.
+    pub(crate) fn resolve(self, source: &Path) -> io::Result<PathBuf> {
+        match (source.parent(), source.file_name()) {
+            (Some(folder), Some(name)) if self == Self::Outside && source.is_file() => {
+                Ok(Path::new(".").join(folder).canonicalize()?.join(name))
+            }
+            _ => source.canonicalize(),
+        }
+    }
 }
 
 /// Kind of a file.

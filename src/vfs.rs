@@ -364,7 +364,7 @@ impl Vfs {
             };
             return Ok((store, top, alone));
         }
-        let top = source.canonicalize()?;
+        let top = options.follow_links.resolve(source)?;
         let is_one = !top.is_dir() || may_be_one && markers().any(|marker| top.join(marker).is_file());
         let alone = top.file_name().filter(|_| is_one).map(one);
         let folder = if alone.is_some() { top.parent().unwrap_or(Path::new("/")) } else { &top };

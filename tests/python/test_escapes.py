@@ -358,3 +358,22 @@ def test_a_joined_model_is_read_by_those_who_may_read_its_files(tmp_path):
         assert "may read" in (mnt / ".shardfs/problems.jsonl").read_text()
         second.chmod(0o644)
         assert seen_within(SOON, (mnt / index.name).is_dir)
+
+
+def test_a_joined_model_in_a_cache_of_links(tmp_path):
+    """As the library of the Hugging Face Hub keeps it: names are links to files that are called by their hash."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots/1"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    for number, file in enumerate(("model.safetensors.index.json", "model-00001-of-00002.safetensors",
+                                   "model-00002-of-00002.safetensors")):
+        shutil.copy(GOLDEN / "safetensors/joined" / file, blobs / f"{number:064x}")
+        (snapshot / file).symlink_to(f"../../blobs/{number:064x}")
+    index = snapshot / "model.safetensors.index.json"
+    plain = GOLDEN / "safetensors/joined" / index.name
+    for command in ("ls", "info"):
+        found = shardfs(command, "--follow-links=outside", index, check=True).stdout
+        assert found.replace(bytes(snapshot), bytes(plain.parent)) == shardfs(command, plain, check=True).stdout
+    # The folder of the blobs has no such names.
+    done = shardfs("info", index)
+    assert done.returncode == 1 and "not a container" in done.stderr

@@ -250,7 +250,8 @@ fn refuse_own_place(destination: &Path, found: &[Selected]) -> anyhow::Result<()
     // The name that the copy would have is the container's own.
     for Selected { kept, .. } in found {
         let copy = destination.join(kept.iter().next().unwrap_or_default());
-        if source.is_file() && copy.canonicalize().is_ok_and(|copy| copy == source) {
+        if source.is_file() && copy.canonicalize().is_ok_and(|copy| source.canonicalize().is_ok_and(|own| own == copy))
+        {
             let copy = copy.display();
             bail!("{copy}: is the container itself, which its copy would overwrite; choose a place elsewhere");
         }

@@ -40,7 +40,7 @@ pub(in crate::cli) struct Arguments {
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     crate::cli::log_to_stderr("warn");
-    let (source, inside) = place::split(&arguments.path, arguments.view.checked().formats)?;
+    let (source, inside) = place::split(&arguments.path, &arguments.view.checked())?;
     let site = serve::open(&source, serve::options(&arguments.view), Access::new([]), None)?;
     let mut entry = site.volume.root()?;
     for name in &inside {

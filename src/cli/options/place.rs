@@ -31,7 +31,7 @@ impl Place {
     /// instead, so that the file is shown as a mount would show it. Of a URL, SOURCE ends with the first name that is a
     /// container's, or with the first folder above that proves to be one.
     pub(in crate::cli) fn find(path: &Path, options: vfs::Options) -> anyhow::Result<Self> {
-        let (host, inside) = split(path, options.formats)?;
+        let (host, inside) = split(path, &options)?;
         let (is_url, is_folder) = (is_url(&host), host.is_dir());
         let above = remote::parent(&host);
         let kept = above.iter().map(|(_, name)| name).chain(&inside).collect();
@@ -160,7 +160,8 @@ pub(in crate::cli) fn folders_with(
 
 /// Returns the part of a path that is opened, with links resolved, and the names after it: a file of the host or a folder
 /// that may be a container, or the whole path.
-pub(in crate::cli) fn split(path: &Path, formats: tree::Formats) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
+pub(in crate::cli) fn split(path: &Path, options: &vfs::Options) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
+    let formats = options.formats;
     if is_url(path) {
         return Ok(remote::split(path, formats));
     }
@@ -176,7 +177,7 @@ pub(in crate::cli) fn split(path: &Path, formats: tree::Formats) -> anyhow::Resu
         }
     }
     let host = if host == Path::new("") { PathBuf::from(".") } else { host };
-    let host = host.canonicalize().with_context(|| path.display().to_string())?;
+    let host = options.follow_links.resolve(&host).with_context(|| path.display().to_string())?;
     Ok((host, inside))
 }
 
