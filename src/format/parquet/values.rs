@@ -227,7 +227,7 @@ fn build(
     if present < count {
         decoded.marks = marks(leaf, &defined, memory)?;
         let slots = std::mem::take(&mut decoded.slots);
-        decoded.slots = spread(&slots, &decoded.marks, present, memory)?;
+        decoded.slots = spread(&slots, &decoded.marks, leaf.physical.width().unwrap_or(SPAN), memory)?;
         if decoded.marks.iter().all(|mark| *mark == VALUE) {
             decoded.marks = Vec::new();
         }
@@ -292,9 +292,8 @@ fn marks(leaf: &Leaf, defined: &[u8], memory: &dyn Memory) -> Result<Vec<u8>, Pa
     Ok(marks)
 }
 
-/// Gives each slot its value. Slots without a value get zeros.
-fn spread(values: &[u8], marks: &[u8], present: usize, memory: &dyn Memory) -> Result<Vec<u8>, PartError> {
-    let width = values.len().checked_div(present).unwrap_or(0);
+/// Gives each slot of `width` bytes its value. Slots without a value get zeros.
+fn spread(values: &[u8], marks: &[u8], width: usize, memory: &dyn Memory) -> Result<Vec<u8>, PartError> {
     if width == 0 {
         return Ok(Vec::new());
     }

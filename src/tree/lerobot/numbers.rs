@@ -81,11 +81,11 @@ impl Numbers {
             return Err(Fault::refused("a page has fewer values than rows"));
         }
         if page.has_gaps() {
-            for slot in slots.clone() {
+            for (number, slot) in (first..end).zip(slots.clone()) {
                 match page.slot(slot) {
                     Slot::Value => {}
                     Slot::Null if self.shown.is_float() => {}
-                    _ => return Err(self.wrong(self.first + at / self.values, "a value is missing")),
+                    _ => return Err(self.wrong(self.first + number / self.values, "a value is missing")),
                 }
             }
         }
