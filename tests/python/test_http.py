@@ -266,6 +266,12 @@ def test_a_folder_of_many(tmp_path):
             body = server.get("/files/", Accept=accept)
             assert body.count(b"0699") >= 1 and body.count(b"doctype") == (accept == "*/*")
         assert len(json.loads(server.get("/files/", Accept="application/json"))) == 700
+        # Behind the last page is the last page.
+        for page in [4, 5, 2**64 - 1]:
+            body = server.get(f"/files/?page={page}", Accept="text/html").decode()
+            assert ">601–700 of 700<" in body and "0699" in body, page
+        body = server.get("/files/?page=9&q=00", Accept="text/html").decode()
+        assert ">106 entries<" in body and "0600" in body
 
 
 def test_damage_says_where(fixtures_server):

@@ -146,5 +146,6 @@ def test_answers_are_bounded(long, fixtures_server):
     assert server.ask("/-/api/curve/long.shard/container.json")[0] == 404
     assert server.ask("/-/api/nothing/long.shard/walk.npy")[0] == 404
     assert server.ask("/-/api/curve/..%2f..%2fetc/passwd")[0] == 404
+    assert server.ask(f"/files/?page={huge}", Accept="text/html")[0] == 200
     status, _, body = server.ask(f"/files/long.shard/?page={huge}&q=%00", Accept="text/html")
     assert status == 200 and b"No name holds this text" in body

@@ -61,21 +61,21 @@ pub(super) fn first_rows(folder: &Entry, count: u64) -> Result<Vec<Row>, Error> 
     read_rows(folder, 0, count, "")
 }
 
-/// Returns the page of a folder that the query asks for (`page`, counted from 1), of names that contain its `q`.
+/// Returns the page of a folder that the query asks for (`page`, counted from 1), of names that contain its `q`. If there
+/// are fewer pages, it is the last one.
 ///
 /// # Errors
 /// Those of listing the folder.
 pub(super) fn page(folder: &Entry, query: &Query) -> Result<Page, Error> {
     let filter = query.text("q").unwrap_or_default().to_lowercase();
-    let number = query.number("page").unwrap_or(1).max(1) - 1;
-    let before = number.saturating_mul(ROWS);
-    let end = before.saturating_add(ROWS);
+    let asked = (query.number("page").unwrap_or(1).max(1) - 1).saturating_mul(ROWS);
+    let end = asked.saturating_add(ROWS);
     let is_counted = folder.is_inside();
-    let (mut seen, mut position, mut start, mut has_more) = (0, 2, None, false);
+    let (mut seen, mut position, mut before, mut start, mut has_more) = (0, 2, 0, None, false);
     folder.positions(&mut |name, next| {
         if matches(name, &filter) {
-            if seen == before {
-                start = Some(position);
+            if seen <= asked && seen % ROWS == 0 {
+                (before, start) = (seen, Some(position));
             }
             has_more = seen >= end;
             seen += 1;
@@ -92,7 +92,7 @@ pub(super) fn page(folder: &Entry, query: &Query) -> Result<Page, Error> {
     };
     let total = Some(seen).filter(|&seen| (is_counted || !has_more) && seen <= COUNTED.max(end));
     let view = query.text("view").filter(|view| *view == "files").map(|_| "files");
-    Ok(Page { rows, number, before, total, has_more, filter, view })
+    Ok(Page { rows, number: before / ROWS, before, total, has_more, filter, view })
 }
 
 fn matches(name: &OsStr, filter: &str) -> bool {
