@@ -105,6 +105,36 @@ def digest(values, element):
     return sha256(np.ascontiguousarray(present.to_numpy(zero_copy_only=False)).tobytes())
 
 
+HEADER = b"=" * 80 + b"\nMSG: roslib/Header\nuint32 seq\ntime stamp\nstring frame_id\n"
+
+
+@pytest.mark.parametrize("definition", [
+    b"Header header\nfloat32 x\n" + HEADER, b"roslib/Header header\nfloat32 x\n" + HEADER,
+    b"Header header # in \xb0\nstring UNIT=\xb0\nfloat32 x\n" + HEADER,
+])
+def test_definitions_of_old_bags(tmp_path, writers, definition):
+    """The header in the package of ROS before Diamondback, and text in Latin-1."""
+    data = struct.pack("<4I", 7, 1, 2, 1) + b"f" + struct.pack("<f", 1.5)
+    (tmp_path / "a.bag").write_bytes(writers.bag([("/t", "p/H", definition)], [(0, 10**9, data)]))
+    schema = ("p/H", "ros1msg", definition)
+    (tmp_path / "a.mcap").write_bytes(writers.mcap([schema], [("/t", "ros1", 1)], [(0, 1, data)]))
+    wanted = {"header": {"seq": 7, "stamp": {"secs": 1, "nsecs": 2}, "frame_id": "f"}, "x": 1.5}
+    with mounted(tmp_path) as mnt:
+        for name in ("a.bag", "a.mcap"):
+            assert json.loads((mnt / name / "topics/t/messages.jsonl").read_text()) == wanted
+            assert np.load(mnt / name / "topics/t/x.npy").tolist() == [1.5]
+
+
+def test_types_and_names_are_ascii(tmp_path, writers):
+    for number, line in enumerate((b"float32 \xb0x", b"\xb0/X x", b"float32\xb0 x")):
+        file = writers.mcap([("p/H", "ros1msg", line + b"\n")], [("/t", "ros1", 1)], [(0, 1, bytes(4))])
+        (tmp_path / f"{number}.mcap").write_bytes(file)
+    with mounted(tmp_path) as mnt:
+        for number in range(3):
+            (item,) = json.loads((mnt / f"{number}.mcap/container.json").read_text())["items"]
+            assert not item["decoded"] and "of another form" in item["reason"], item
+
+
 @pytest.mark.parametrize("name,messages", [("drive.mcap", 120), ("drive.bag", 60)])
 def test_a_recording_that_is_still_written(tmp_path, name, messages):
     """It is an ordinary file, with the reason, until its end is there; then a folder, within a second."""

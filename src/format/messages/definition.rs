@@ -10,6 +10,9 @@ const DEFINITIONS: usize = 65_536;
 /// A name as names are compared: package and last part.
 type Name<'a> = (&'a str, &'a str);
 
+/// The header of messages in ROS 1. Before ROS Diamondback it was in the package `roslib`.
+const HEADER: Name<'static> = ("std_msgs", "Header");
+
 /// The definitions of a schema by their names, and those that are parsed.
 struct Definitions<'a> {
     encoding: Encoding,
@@ -21,11 +24,12 @@ struct Definitions<'a> {
 
 /// Parses the definition of a message and of all messages in it.
 pub(super) fn parse(name: &[u8], data: &[u8], encoding: Encoding) -> Result<Schema, String> {
-    let text = std::str::from_utf8(data).map_err(|_| "its schema is not UTF-8".to_owned())?;
+    // Comments may be in another encoding. In types and names of fields, U+FFFD is refused below.
+    let text = String::from_utf8_lossy(data);
     let top = std::str::from_utf8(name).map_err(|_| "the name of its schema is not UTF-8".to_owned())?;
     let top = split(top);
     let mut texts: HashMap<Name<'_>, Vec<&str>> = HashMap::new();
-    let mut lines = lines(text);
+    let mut lines = lines(&text);
     let (mut current, mut is_first_of_name) = (top, true);
     texts.insert(top, Vec::new());
     while let Some(line) = lines.next() {
@@ -35,7 +39,10 @@ pub(super) fn parse(name: &[u8], data: &[u8], encoding: Encoding) -> Result<Sche
             let Some(name) = head.and_then(|head| head.strip_prefix("MSG:")) else {
                 return Err("its schema has a definition without a name".into());
             };
-            current = split(name.trim_matches([' ', '\t']));
+            current = match (encoding, split(name.trim_matches([' ', '\t']))) {
+                (Encoding::Ros1, ("roslib", "Header")) => HEADER,
+                (_, name) => name,
+            };
             is_first_of_name = !texts.contains_key(&current);
             if texts.len() == DEFINITIONS {
                 return Err(format!("its schema has more than {DEFINITIONS} definitions"));
@@ -172,7 +179,7 @@ impl<'a> Definitions<'a> {
             return Err(None);
         }
         let name = match (is_ros1, plain) {
-            (true, "Header" | "roslib/Header") => ("std_msgs", "Header"),
+            (true, "Header" | "roslib/Header") => HEADER,
             _ if plain.contains('/') => split(plain),
             _ => (within.0, plain),
         };
