@@ -31,6 +31,9 @@ const LEGACY: [u8; 14] = [0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 
 /// The name of the pickle below the root.
 const PICKLE: &[u8] = b"/data.pkl";
 
+/// The name of a member below the root that only programs in TorchScript have.
+const CONSTANTS: &[u8] = b"/constants.pkl";
+
 /// Largest `version` and `byteorder` that are read, in bytes.
 const SHORT: u64 = 64;
 
@@ -51,7 +54,11 @@ pub struct Checkpoint {
 
 /// Returns the root, if this is the name of the pickle in a folder.
 fn root_of(name: &[u8]) -> Option<&[u8]> {
-    name.strip_suffix(PICKLE).filter(|root| !root.is_empty() && !root.contains(&b'/'))
+    root_before(name, PICKLE)
+}
+
+fn root_before<'a>(name: &'a [u8], end: &[u8]) -> Option<&'a [u8]> {
+    name.strip_suffix(end).filter(|root| !root.is_empty() && !root.contains(&b'/'))
 }
 
 /// Recognises checkpoints by the name of their first member, and files of earlier versions.
@@ -81,6 +88,8 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Checkpoi
     archive.ignore_zero_checksums();
     let first = archive.members.iter().find(|member| member.offset == 0);
     let Some((pickle, root)) = first.and_then(|member| Some((member, root_of(&member.name)?))) else {
+        // The first member of a program with weights is one of these.
+        check_kind(&archive)?;
         return refused(Class::BadLayout, "the first member is not data.pkl in a folder");
     };
     check_layout(&archive, root, memory)?;
@@ -118,6 +127,14 @@ fn shown(name: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(name))
 }
 
+/// Fails if the archive is a program.
+fn check_kind(archive: &Archive) -> Result<(), FormatError> {
+    match archive.members.iter().any(|member| root_before(&member.name, CONSTANTS).is_some()) {
+        true => refused(Class::Torchscript, "it is a program in TorchScript"),
+        false => Ok(()),
+    }
+}
+
 /// Fails if members lie outside the root, there is another pickle, or two have one name.
 fn check_layout(archive: &Archive, root: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
     memory.reserve(archive.members.len() as u64 * 40)?;
@@ -133,13 +150,11 @@ fn check_layout(archive: &Archive, root: &[u8], memory: &dyn Memory) -> Result<(
         return refused(Class::TwoPickles, format!("{pickles} members are called data.pkl"));
     }
     for Member { name, .. } in &archive.members {
-        match name.strip_prefix(root).and_then(|rest| rest.strip_prefix(b"/")) {
-            None => return refused(Class::BadLayout, format!("{} is outside {}", shown(name), shown(root))),
-            Some(b"constants.pkl") => return refused(Class::Torchscript, "it is a program in TorchScript"),
-            Some(_) => {}
+        if !name.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/")) {
+            return refused(Class::BadLayout, format!("{} is outside {}", shown(name), shown(root)));
         }
     }
-    Ok(())
+    check_kind(archive)
 }
 
 /// Reads and checks a small member.
