@@ -53,7 +53,7 @@ pub use choice::{ChoiceError, add_format, choose, default_formats, known_formats
 pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline};
 pub use formats::{
     Detected, FORMATS, Format, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, LEROBOT, MCAP, NETCDF, NPZ, OpenResult,
-    PT, Probe, RLDS, ROSBAG, SAFETENSORS, TFRECORD, TSZIP, WSHARD, ZARR, ZARR_ZIP, detect, detect_within,
+    PT, Probe, RLDS, ROSBAG, SAFETENSORS, TFRECORD, TSZIP, Unread, WSHARD, ZARR, ZARR_ZIP, detect, detect_within,
     format_of_name, is_container_name, no_others, no_part, should_be_container,
 };
 pub use item_info::ItemInfo;

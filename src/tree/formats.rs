@@ -596,12 +596,27 @@ pub enum Detected {
     Refused(&'static Format, FormatError),
 }
 
+/// Why it is not known what a file is.
+#[derive(Debug)]
+pub struct Unread {
+    /// Whether the front of the file says that it is a container.
+    pub is_meant: bool,
+    /// Why the rest could not be read.
+    pub error: SourceError,
+}
+
+impl From<SourceError> for Unread {
+    fn from(error: SourceError) -> Self {
+        Self { is_meant: false, error }
+    }
+}
+
 /// Returns which of the formats a file has, by its front and a closer look.
 ///
 /// # Errors
 /// [`SourceError`] if the file could not be read.
 pub fn detect(formats: &[&'static Format], source: &dyn Source, name: &[u8]) -> Result<Detected, SourceError> {
-    detect_within(formats, source, name, &Unlimited)
+    detect_within(formats, source, name, &Unlimited).map_err(|unread| unread.error)
 }
 
 /// Like [`detect`], for a caller that has to ask for memory.
@@ -613,7 +628,7 @@ pub fn detect_within(
     source: &dyn Source,
     name: &[u8],
     memory: &dyn Memory,
-) -> Result<Detected, SourceError> {
+) -> Result<Detected, Unread> {
     let mut front = [0; format::FRONT];
     let bytes = &mut front[..usize::try_from(source.len()).map_or(format::FRONT, |len| len.min(format::FRONT))];
     source.fill(0, bytes)?;
@@ -626,7 +641,9 @@ pub fn detect_within(
         }
         match (format.probe)(source, name, memory) {
             Ok(()) => return Ok(Detected::Container(format)),
-            Err(FormatError::Source(error)) => return Err(error),
+            Err(FormatError::Source(error)) => {
+                return Err(Unread { is_meant: recognised == Recognition::Meant, error });
+            }
             Err(error) if recognised == Recognition::Meant && refused.is_none() => refused = Some((*format, error)),
             Err(_) => {}
         }

@@ -174,8 +174,10 @@ impl Siblings {
         let refused = |reason: String| Err(BlockError::Refused(reason));
         let file = self.source.store.open(&chunk.shown(), Wait::Always).map_err(SourceError::from)?.into_source();
         let (format, name) = (chunk.format, chunk.path.name().as_encoded_bytes());
-        let detected =
-            cache.in_steps(refused_memory, || tree::detect_within(&[format], &*file, name, &WorkingMemory::new(cache)));
+        let detected = cache.in_steps(refused_memory, || {
+            let memory = WorkingMemory::new(cache);
+            tree::detect_within(&[format], &*file, name, &memory).map_err(|unread| unread.error)
+        });
         match detected? {
             Detected::Container(_) => {}
             Detected::Refused(_, error) => return refused(error.to_string()),

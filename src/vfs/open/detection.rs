@@ -13,7 +13,7 @@ use crate::{
         File, FilePath, Kind, Stat, Version,
         unveiled::{Unveiled, is_within},
     },
-    tree::{self, Detected, Format, Formats, Probed, WorkingMemory},
+    tree::{self, Detected, Format, Formats, Probed, Unread, WorkingMemory},
     vfs::{
         Error,
         namespace::{
@@ -421,15 +421,15 @@ impl Detection {
     }
 
     /// Opens a file, which has to be in this state, and asks something of it.
-    fn ask<T>(
+    fn ask<T, E: From<SourceError>>(
         &self,
         path: &FilePath,
         stat: &Stat,
         wait: Wait,
-        ask: impl FnOnce(Arc<dyn File>) -> Result<T, SourceError>,
-    ) -> Result<T, SourceError> {
-        let file = self.store.open(&path.to_path_buf(), wait)?;
-        if file.version() == stat.version { ask(file) } else { Err(SourceError::Changed) }
+        ask: impl FnOnce(Arc<dyn File>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let file = self.store.open(&path.to_path_buf(), wait).map_err(SourceError::from)?;
+        if file.version() == stat.version { ask(file) } else { Err(SourceError::Changed.into()) }
     }
 
     /// Returns what is known of a file that could not be asked; `None` where it is in another state by now. The problem is
@@ -475,11 +475,11 @@ impl Detection {
             Ok((Detected::Refused(format, error), _)) => self.refused(path, format, &error),
             // A look that waits says what is wrong.
             Err(_) if wait == Wait::Never => return Err(Error::would_block(Wait::Disk)),
-            Err(error) => {
-                // Whether it is a container can't be known. Its name may say so; as SOURCE it has to be one.
+            Err(Unread { is_meant, error }) => {
+                // Whether it is a container can't be known. Its front or name may say so; as SOURCE it has to be one.
                 let is_marker = formats.iter().any(|format| !format.markers.is_empty());
-                let is_meant = self.is_alone || is_marker || tree::should_be_container(formats, path.name());
-                return self.unreadable(path, error, is_meant);
+                let is_named = || tree::should_be_container(formats, path.name());
+                return self.unreadable(path, error, is_meant || self.is_alone || is_marker || is_named());
             }
         }))
     }
@@ -487,7 +487,7 @@ impl Detection {
     /// Looks into an open file: what it is, and the other files that it names. A container is kept for its opening.
     ///
     /// # Errors
-    /// [`SourceError`]; also for a caller who waits for nothing, if the first bytes in memory are not enough, and for files
+    /// [`Unread`]; also for a caller who waits for nothing, if the first bytes in memory are not enough, and for files
     /// that are damaged and containers that show others.
     fn detect(
         &self,
@@ -495,7 +495,7 @@ impl Detection {
         name: &OsStr,
         formats: &[&'static Format],
         wait: Wait,
-    ) -> Result<(Detected, Vec<Box<str>>), SourceError> {
+    ) -> Result<(Detected, Vec<Box<str>>), Unread> {
         // Both names count: a link may have a finished name and lead to a file that has not.
         let is_partial = |name: &OsStr| name.as_encoded_bytes().ends_with(b".partial");
         let name = if is_partial(file.name()) { file.name() } else { name }.as_encoded_bytes();
@@ -511,14 +511,15 @@ impl Detection {
                 Detected::Refused(..) => false,
             };
             if !is_clear || source.has_refused() {
-                return Err(SourceError::WouldBlock);
+                return Err(SourceError::WouldBlock.into());
             }
             (detected, Vec::new(), memory.into_probed())
         } else {
-            let (detected, probed) = self.cache.in_steps(refused_memory, || {
+            let refused = |unread: &Unread| refused_memory(&unread.error);
+            let (detected, probed) = self.cache.in_steps(refused, || {
                 let memory = WorkingMemory::new(&self.cache);
                 let detected = tree::detect_within(formats, &*source, name, &memory)?;
-                Ok((detected, memory.into_probed()))
+                Ok::<_, Unread>((detected, memory.into_probed()))
             })?;
             let others = match detected {
                 Detected::Container(format) => self.others_of(format, &*source)?,
