@@ -178,8 +178,10 @@ impl Gather {
             Self { from: 0, ..self.clone() }.copy(buffer, out);
             return Ok(());
         }
-        let Some((axis, inner)) = self.axes.split_first() else { return Ok(()) };
-        // As many steps along the outer axis as fit one read.
+        // The axis of the largest steps, so that what one read can hold stays together. In C order it is the outermost.
+        let number = (0..self.axes.len()).rev().max_by_key(|number| self.axes[*number].from);
+        let Some((number, axis)) = number.map(|number| (number, self.axes[number])) else { return Ok(()) };
+        // As many steps along it as fit one read.
         let rows = match axis.from {
             0..=GAP => (PIECE / axis.from.max(1)).max(2) / 2,
             _ => 1,
@@ -188,7 +190,8 @@ impl Gather {
         let rows = rows.min(axis.count.div_ceil(2));
         for at in (0..axis.count).step_by(rows) {
             let count = rows.min(axis.count - at);
-            let axes = std::iter::once(Axis { count, ..*axis }).chain(inner.iter().copied());
+            let mut axes = self.axes.clone();
+            axes[number].count = count;
             let (from, to) = (self.from + at * axis.from, self.to + at * axis.to);
             Self::new(self.size, from, to, axes).read(read, buffer, out)?;
         }
@@ -268,5 +271,27 @@ impl Turn {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transposed_elements_are_read_row_by_row() {
+        let bytes: Vec<u8> = (0..200 * 9000u32).flat_map(u32::to_le_bytes).collect();
+        // All 9,000 columns of 50 rows, of an array of 200 x 9,000 that is stored column by column.
+        let slices = [(30, 50), (0, 9000)].map(|(start, count)| Slice { start, step: 1, count });
+        let (mut out, mut reads) = (vec![0; 50 * 9000 * 4], 0);
+        let mut read = |at: usize, out: &mut [u8]| -> Result<(), ()> {
+            reads += 1;
+            out.copy_from_slice(&bytes[at..at + out.len()]);
+            Ok(())
+        };
+        Gather::of_slices(4, &slices, &[4, 800], 0).read(&mut read, &mut Vec::new(), &mut out).unwrap();
+        let wanted = (30..80u32).flat_map(|row| (0..9000).map(move |column| column * 200 + row));
+        assert!(wanted.flat_map(u32::to_le_bytes).eq(out));
+        assert!(reads <= 9000, "{reads} reads");
     }
 }
