@@ -110,7 +110,9 @@ def test_bytes_without_a_checksum_are_counted(tmp_path):
     shutil.copy(arrays, both / "one.npz")
     os.link(both / "one.npz", both / "two.npz")
     assert verify(both, code=0)["stored"] == size
-    assert verify(FIXTURES / "damaged/wrong_crc.npz", code=1)["unchecked"] > size - members
+    damaged = FIXTURES / "damaged/wrong_crc.npz"
+    assert verify(damaged, code=1)["unchecked"] > size - members
+    assert run("verify", damaged).stdout.decode().endswith(" stored have no checksum, or a wrong one\n")
 
 
 def load_offsets(data):

@@ -187,9 +187,11 @@ fn summary(verdict: String, findings: &Findings, progress: &Progress) -> String 
     let (containers, files) = (counted(containers, "container"), counted(files, "file"));
     let Covering { stored, unchecked } = findings.covering;
     let (stored, unread, some) = (status::bytes(stored), findings.unread.len(), status::bytes(unchecked));
+    // What could not be compared, or was not equal, is among them.
+    let or_wrong = if findings.problems.is_empty() { "" } else { ", or a wrong one" };
     let parts = [
         Some(format!("{verdict}: {containers}, {files}, {} read", status::bytes(bytes))),
-        (unchecked > 0).then(|| format!("{some} of {stored} stored have no checksum")),
+        (unchecked > 0).then(|| format!("{some} of {stored} stored have no checksum{or_wrong}")),
         (others > 0).then(|| format!("{} not checked", counted(others, "ordinary file"))),
         (links > 0).then(|| format!("{} not followed", counted(links, "symbolic link"))),
         (unread > 0).then(|| format!("{unread} could not be read")),
