@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow
 import shardfs as sh
 import zarr
+import zarr.codecs.numcodecs
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/PYTHON.md"
 RNG = np.random.default_rng(17)
@@ -378,3 +379,13 @@ def test_rows_of_bytes_of_zarr(tmp_path):
     assert dict(found["rows"].attrs) == {"unit": "m", "n": [1, 2]}
     assert isinstance(found["one"], sh.Rows) and found["one"].shape == () and found["one"][()].tobytes() == b"all of it"
     assert found["one"].dtype == found["rows"].dtype == object and dict(found["one"].attrs) == {"unit": "s"}
+
+
+@pytest.mark.parametrize("spelling", ["<f4", "=f4", "f4", "float32"])
+def test_types_of_numcodecs_in_all_spellings(tmp_path, spelling):
+    codecs = zarr.codecs.numcodecs
+    filters = [codecs.Quantize(digits=3, dtype=spelling), codecs.FixedScaleOffset(offset=10, scale=10, dtype=spelling, astype="i4"),
+               codecs.Delta(dtype="int32")]
+    array = zarr.create_array(tmp_path / "x.zarr", shape=(5,), chunks=(5,), dtype="f4", filters=filters, compressors=None)
+    array[...] = np.arange(5) * 2.5
+    assert np.array_equal(sh.open(tmp_path / "x.zarr")["array"][...], array[...])

@@ -1,6 +1,7 @@
 //! The codecs of an array, and the filters that undo them (`docs/formats/zarr.md` 6).
 
 use super::{
+    fill,
     json::Json,
     types::{Elements, Fixed, named},
 };
@@ -143,9 +144,19 @@ fn number((dtype, is_big): Current) -> Option<Number> {
     Some(Number { kind, width: u8::try_from(dtype.size()).ok()?, is_big: is_big && dtype.size() > 1 })
 }
 
+/// Returns the type that a setting names in one of numpy's ways: `<f4`, `=f4`, `f4`, `float32`. Without a byte order it
+/// is little-endian.
 fn dtype_of(setting: &Json) -> Option<Current> {
-    let descr = setting.as_str()?;
-    let (dtype, is_big) = DType::of_descr(descr)?;
+    let text = setting.as_str()?;
+    if let Some(dtype) = DType::of_name(text).filter(|dtype| *dtype != DType::Bf16) {
+        return Some((dtype, false));
+    }
+    let descr = match text.strip_prefix('=') {
+        Some(kind) => format!("<{kind}"),
+        None if text.starts_with(['<', '>', '|']) => text.to_owned(),
+        None => format!("<{text}"),
+    };
+    let (dtype, is_big) = DType::of_descr(&descr)?;
     (!descr.starts_with('|') || dtype.size() == 1).then_some((dtype, is_big && dtype.size() > 1))
 }
 
@@ -164,7 +175,8 @@ fn of_elements(
         _ => return Ok(None),
     }
     let type_of = |key: &str| setting(key).filter(|found| !found.is_null()).map(|found| dtype_of(&found));
-    let unknown = || format!("{name} of another type");
+    let said = |key: &str| fill::shown(&setting(key).unwrap_or(Json::Null));
+    let unknown = || format!("{name} with dtype {} and astype {}", said("dtype"), said("astype"));
     let values = type_of("dtype").flatten().ok_or_else(unknown)?;
     let stored = type_of("astype").unwrap_or(Some(values)).ok_or_else(unknown)?;
     if values != current {

@@ -29,7 +29,8 @@ pub(super) fn of(value: &Json, elements: &Elements, is_v3: bool) -> Result<Vec<u
     }
 }
 
-fn shown(value: &Json) -> String {
+/// Returns a value for messages, cut after 64 bytes.
+pub(super) fn shown(value: &Json) -> String {
     let mut text = match value {
         Json::List(_) => "that is a list".into(),
         Json::Object(_) => "that is an object".into(),
