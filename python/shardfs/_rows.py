@@ -72,10 +72,10 @@ class Rows(Dataset):
     @property
     def shape(self) -> tuple[int, ...]:
         """Values along each axis."""
+        if self._is_single:
+            return ()
         shape: tuple[int, ...] | None = self._item[1]
-        if shape is None:
-            return () if self._is_single else (sum(1 for _ in self._lines()),)
-        return shape
+        return (sum(1 for _ in self._lines()),) if shape is None else shape
 
     @property
     def codec(self) -> str | None:

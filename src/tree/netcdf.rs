@@ -213,6 +213,10 @@ impl Variables {
     fn info(&self, variable: &Variable) -> ItemInfo {
         ItemInfo {
             dtype: if let Kind::Number(dtype) = variable.kind { Some(dtype.into()) } else { None },
+            stored_type: match shown(&self.found, variable) {
+                Shown::Text | Shown::Texts(_) => Some("text"),
+                Shown::Numbers(_) | Shown::Stored => None,
+            },
             shape: Some(self.found.shape(variable)),
             codec: Some("none".into()),
             stored_size: Some(variable.size),

@@ -381,6 +381,11 @@ def test_rows_of_bytes_of_zarr(tmp_path):
     assert found["one"].dtype == found["rows"].dtype == object and dict(found["one"].attrs) == {"unit": "s"}
 
 
+def test_characters_of_netcdf():
+    note = sh.open(GOLDEN / "netcdf/cdf1.nc")["note"]
+    assert note[()] == b"hello  " and note.asstr()[()] == "hello  " and note.shape == ()
+
+
 @pytest.mark.parametrize("spelling", ["<f4", "=f4", "f4", "float32"])
 def test_types_of_numcodecs_in_all_spellings(tmp_path, spelling):
     codecs = zarr.codecs.numcodecs
