@@ -33,10 +33,10 @@ class Attributes(Mapping[str, Any]):
         if isinstance(value, str):
             raise DamagedBlock(f"the attribute {name!r} cannot be read: {value}", container=self._place)
         if isinstance(value, bytes):
-            return plain(json.loads(value))
+            return decoded(value)
         if len(value) == 2:
             shape, text = value
-            return _nested(shape, json.loads(text))
+            return _nested(shape, decoded(text))
         short, descr, shape, data = value
         dtype, _ = of_name(short, descr)
         return np.frombuffer(bytearray(data), dtype).reshape(shape)[()]
@@ -52,6 +52,29 @@ class Attributes(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"<shardfs.Attributes {list(self)} of {self._place}>"
+
+
+def decoded(text: bytes) -> Any:
+    """Returns a value of JSON in which objects whose only key is empty stand for what JSON has no form for."""
+    return json.loads(text, object_hook=_meant)
+
+
+def _meant(found: dict[str, Any]) -> Any:
+    """Returns what an object of JSON stands for: {"": [kind, ...]}, or itself."""
+    match found.get("") if len(found) == 1 else None:
+        case ["path", path]:
+            return path
+        case ["base64", data]:
+            return base64.b64decode(data)
+        case ["number", number]:
+            return float(number)
+        case ["record", value]:
+            return {"": value}
+        case ["array", [name, descr, shape, data]]:
+            dtype, _ = of_name(name, descr)
+            return np.frombuffer(bytearray(base64.b64decode(data)), dtype).reshape(shape)[()]
+        case _:
+            return found
 
 
 def plain(value: Any) -> Any:
@@ -74,7 +97,7 @@ def _nested(shape: tuple[int, ...], value: Any) -> Any:
         element = value
         for at in place:
             element = element[at]
-        element = as_rows(plain(element))
+        element = as_rows(element)
         array[place] = np.array(element, object) if isinstance(element, list) else element
     return array[()]
 

@@ -104,7 +104,8 @@ class Rows(Dataset):
 
     def _lines(self) -> list[Any]:
         node = self._node
-        values = [_value(json.loads(line)) for line in node.read(0, node.size).splitlines()]
+        meaning = _record if self._item[0] == "compound" else _value
+        values = [meaning(json.loads(line)) for line in node.read(0, node.size).splitlines()]
         return [value.encode() if isinstance(value, str) else value for value in values] if self._are_texts() else values
 
     def _flat(self, low: int, high: int) -> NDArray[Any]:
@@ -181,7 +182,9 @@ class Rows(Dataset):
 def _value(value: Any) -> Any:
     """Returns what a line of JSON stands for. A text is bytes, except in records."""
     if isinstance(value, dict):
-        if value.keys() == {"base64"}:
-            return base64.b64decode(value["base64"])
-        return {name: as_rows(plain(each)) for name, each in value.items()}
+        return base64.b64decode(value["base64"]) if value.keys() == {"base64"} else _record(value)
     return as_rows(value)
+
+
+def _record(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: as_rows(plain(each)) for name, each in value.items()}

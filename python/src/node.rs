@@ -257,8 +257,8 @@ impl Node {
     }
 
     /// The attributes of a group or array: name and value of each. An array is short name and type string of its
-    /// elements, shape and bytes; elements of other types are shape and JSON; other values are their JSON; why one cannot
-    /// be read is a text.
+    /// elements, shape and bytes; elements of other types are shape and JSON; other values are their JSON, with marks for
+    /// what JSON has no form for; why one cannot be read is a text.
     fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
         let found = self.run(py, Entry::attribute_values)?;
         let made = |(name, value)| {

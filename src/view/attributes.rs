@@ -8,7 +8,7 @@ use std::{
     fmt::Write,
 };
 
-use base64::{display::Base64Display, engine::general_purpose::STANDARD};
+use base64::{Engine, display::Base64Display, engine::general_purpose::STANDARD};
 use serde::{
     Serialize, Serializer,
     ser::{Error as _, SerializeSeq},
@@ -76,7 +76,22 @@ impl Value {
     /// # Errors
     /// [`Fault`] if memory or bytes of the container cannot be had.
     pub fn line(&self, reader: &ReadContext, memory: &dyn Memory) -> Result<Vec<u8>, Fault> {
-        let writing = Writing { reader, failed: RefCell::default(), reserved: Cell::new(0), memory };
+        self.written(reader, memory, false)
+    }
+
+    /// Does the same for programs, which get every value back as it is. Objects whose only key is empty stand for what
+    /// JSON has no form for: `{"": [kind, …]}`. The kinds are `path`, `base64`, `number` (`NaN` or an infinity), `array`
+    /// (short name and type string of the elements, shape, bytes in base64), and `record` (an object whose only key is
+    /// empty: its value).
+    ///
+    /// # Errors
+    /// As [`Self::line`].
+    pub fn exact_line(&self, reader: &ReadContext, memory: &dyn Memory) -> Result<Vec<u8>, Fault> {
+        self.written(reader, memory, true)
+    }
+
+    fn written(&self, reader: &ReadContext, memory: &dyn Memory, is_exact: bool) -> Result<Vec<u8>, Fault> {
+        let writing = Writing { reader, failed: RefCell::default(), reserved: Cell::new(0), memory, is_exact };
         let written = serde_json::to_vec(&Shown { value: self, file: None, writing: &writing });
         let error = |error| SourceError::from(std::io::Error::from(error));
         written.map_err(|failed| writing.failed.take().unwrap_or_else(|| error(failed).into()))
@@ -124,7 +139,7 @@ impl Attributes {
         memory: &dyn Memory,
         file: &dyn Fn(usize) -> String,
     ) -> Result<Buffer, Fault> {
-        let writing = Writing { reader, failed: RefCell::default(), reserved: Cell::new(0), memory };
+        let writing = Writing { reader, failed: RefCell::default(), reserved: Cell::new(0), memory, is_exact: false };
         let written = json::large_document(&Document { attributes: self, writing: &writing, file }, memory);
         written.map_err(|error| writing.failed.take().unwrap_or_else(|| error.into()))
     }
@@ -137,6 +152,8 @@ struct Writing<'a> {
     failed: RefCell<Option<Fault>>,
     /// Bytes that were reserved for the elements of one array.
     reserved: Cell<u64>,
+    /// Whether values are written as [`Value::exact_line`] does.
+    is_exact: bool,
 }
 
 impl Writing<'_> {
@@ -196,6 +213,20 @@ impl Serialize for Shown<'_> {
         let Self { value, file, writing } = self;
         let shown = |value| Shown { value, file: None, writing };
         match value {
+            Value::F32(value) if writing.is_exact && !value.is_finite() => {
+                marked("number", non_finite((*value).into()), serializer)
+            }
+            Value::F64(value) if writing.is_exact && !value.is_finite() => {
+                marked("number", non_finite(*value), serializer)
+            }
+            Value::Text(bytes) if writing.is_exact && std::str::from_utf8(bytes).is_err() => {
+                marked("base64", STANDARD.encode(bytes), serializer)
+            }
+            Value::Bytes(bytes) if writing.is_exact => marked("base64", STANDARD.encode(bytes), serializer),
+            Value::Path(path) if writing.is_exact => marked("path", path, serializer),
+            Value::Record(fields) if writing.is_exact && matches!(&**fields, [(name, _)] if name.is_empty()) => {
+                marked("record", fields.first().map(|(_, value)| shown(value)), serializer)
+            }
             Value::Null => serializer.serialize_unit(),
             Value::Bool(value) => serializer.serialize_bool(*value),
             Value::Int(value) => serializer.serialize_i64(*value),
@@ -224,11 +255,29 @@ impl Serialize for Shown<'_> {
                         return Err(S::Error::custom("not read"));
                     }
                 };
+                if writing.is_exact {
+                    let elements = (array.dtype.name(), array.dtype.descr(), &array.shape, STANDARD.encode(bytes));
+                    return marked("array", elements, serializer);
+                }
                 let width = array.dtype.size() as usize;
                 let element = |at: usize| Some(Element(&array.dtype, bytes.get(at * width..(at + 1) * width)?));
                 nested(&array.shape, bytes.len() / width.max(1), &element, serializer)
             }
         }
+    }
+}
+
+/// Writes what JSON has no form for ([`Value::exact_line`]).
+fn marked<S: Serializer>(kind: &str, value: impl Serialize, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map([("", (kind, value))])
+}
+
+/// Returns NaN or an infinity as Python's `float` reads it.
+fn non_finite(value: f64) -> &'static str {
+    match (value.is_nan(), value > 0.0) {
+        (true, _) => "NaN",
+        (false, true) => "Infinity",
+        (false, false) => "-Infinity",
     }
 }
 

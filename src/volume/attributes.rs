@@ -14,9 +14,11 @@ pub enum AttributeValue {
     /// Numbers of one type; a single one has no axes.
     Array(Array),
     /// Elements of a shape that are no numbers of one type, such as texts: JSON with nested lists; without axes that of
-    /// the one element (`docs/TREE.md`, section 2).
+    /// the one element. Objects whose only key is empty stand for what JSON has no form for: `{"": ["path", "/a"]}` is a
+    /// reference, `{"": ["base64", "QUJD"]}` bytes, `{"": ["number", "NaN"]}` NaN or an infinity, `{"": ["array", name,
+    /// type string, shape, base64]}` numbers of one type, and `{"": ["record", value]}` an object whose only key is empty.
     Elements(Vec<u64>, Vec<u8>),
-    /// Everything else as JSON.
+    /// Everything else, as such JSON.
     Json(Vec<u8>),
     /// Why it cannot be read.
     Failed(String),
@@ -46,8 +48,10 @@ impl Entry {
                         }
                         Err(fault) => return Err(fault),
                     },
-                    Value::Nested(shape, _) => AttributeValue::Elements(shape.to_vec(), value.line(reader, &memory)?),
-                    value => AttributeValue::Json(value.line(reader, &memory)?),
+                    Value::Nested(shape, _) => {
+                        AttributeValue::Elements(shape.to_vec(), value.exact_line(reader, &memory)?)
+                    }
+                    value => AttributeValue::Json(value.exact_line(reader, &memory)?),
                 };
                 found.push((key(name), value));
             }

@@ -381,6 +381,33 @@ def test_rows_of_bytes_of_zarr(tmp_path):
     assert found["one"].dtype == found["rows"].dtype == object and dict(found["one"].attrs) == {"unit": "s"}
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_attributes_of_zarr_are_what_their_json_says(tmp_path, version):
+    stored = {"datasets": [{"path": "0"}, {"path": "1"}], "link": {"path": "/a"}, "code": {"base64": "QUJD"},
+              "empty": {"": ["path", "/a"]}, "other": {"": 1}, "valid": [float("-inf"), 1.5, float("inf")]}
+    zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=version).attrs.update({**stored, "nan": float("nan")})
+    found = dict(sh.open(tmp_path / "x.zarr").attrs)
+    assert np.isnan(found.pop("nan")) and found == stored
+
+
+def test_records_of_one_member(tmp_path):
+    """A member may have the name that stands for references or bytes in JSON."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name in ("path", "base64"):
+            record = np.array([("/a",), ("b",)], [(name, h5py.string_dtype())])
+            file[name] = record
+            file.attrs.create(name, record)
+        file.attrs.create("mixed", np.array([("t", np.inf, 1j)], [("a", h5py.string_dtype()), ("b", "f8"), ("c", "c8")]))
+        file.attrs.create("rows", np.array([np.array([np.nan, 1]), np.array([2.0])], object), dtype=h5py.vlen_dtype("f8"))
+        file.attrs["leads"] = file["path"].ref
+    found = sh.open(tmp_path / "x.h5")
+    for name in ("path", "base64"):
+        assert found[name][name].tolist() == ["/a", "b"]
+        assert found.attrs[name].tolist() == [{name: "/a"}, {name: "b"}]
+    assert found.attrs["mixed"].tolist() == [{"a": "t", "b": np.inf, "c": 1j}]
+    assert np.array_equal(found.attrs["rows"][0], [np.nan, 1], equal_nan=True) and found.attrs["leads"] == "/path"
+
+
 def test_characters_of_netcdf():
     note = sh.open(GOLDEN / "netcdf/cdf1.nc")["note"]
     assert note[()] == b"hello  " and note.asstr()[()] == "hello  " and note.shape == ()

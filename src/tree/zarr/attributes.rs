@@ -16,7 +16,9 @@ fn value(json: &Json) -> Value {
         Json::Null => Value::Null,
         Json::Bool(found) => Value::Bool(*found),
         Json::Number(token) => match &**token {
-            "NaN" | "Infinity" | "-Infinity" => Value::Null,
+            "NaN" => Value::F64(f64::NAN),
+            "Infinity" => Value::F64(f64::INFINITY),
+            "-Infinity" => Value::F64(f64::NEG_INFINITY),
             token => Value::Json(token.as_bytes().into()),
         },
         Json::Text(text) if std::str::from_utf8(text).is_ok() => Value::Text(text.clone()),
