@@ -86,10 +86,14 @@ class Dataset(Member):
     @property
     def fillvalue(self) -> Any:
         """What elements have that were never written."""
-        found: dict[str, Any] = next((item for item in self.file.info.get("items", ()) if item.get("path") == self._inside()), {})
-        zero = np.zeros((), self.dtype)[()]
-        fill = found.get("fill", found.get("fill_value"))
-        return zero if fill is None or not isinstance(fill, (int, float)) else np.asarray(fill, self.dtype)[()]
+        item = self._node.item()
+        fill = item[5] if item is not None else None
+        if fill is None:
+            return np.zeros((), self.dtype)[()]
+        found = np.frombuffer(bytearray(fill), self.dtype)
+        # That of an array type is an array.
+        axes = next(self.shape[at:] for at in range(self.ndim, -1, -1) if math.prod(self.shape[at:]) == found.size)
+        return found.reshape(axes)[()]
 
     def _inside_stem(self) -> str:
         inside = self._inside()

@@ -47,7 +47,7 @@ class Rows(Dataset):
     def _item(self) -> tuple[Any, ...]:
         if self._item_ is None:
             self._item_ = self._node.item() or ("text" if self._path.endswith((".txt", ".jsonl")) else None, None, None,
-                                                None, None)
+                                                None, None, None)
         return self._item_
 
     @property
@@ -88,6 +88,14 @@ class Rows(Dataset):
         """The shape of the chunks that it is stored in, or None."""
         chunks: tuple[int, ...] | None = self._item[3]
         return chunks
+
+    @property
+    def fillvalue(self) -> Any:
+        """What elements have that were never written."""
+        fill = self._item[5] or b""
+        if self._item[0] == "bytes":
+            return np.frombuffer(bytearray(fill), "u1")
+        return fill if self._are_texts() else super().fillvalue
 
     def _are_texts(self) -> bool:
         return bool(self._item[0] == "text")

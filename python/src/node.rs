@@ -59,13 +59,14 @@ type Info<'py> = (
     Option<String>,
 );
 
-/// What is known of a stored item that is no array: type, shape, codec, shape of chunks, dtype.
+/// What is known of a stored item: type, shape, codec, shape of chunks, dtype, bytes of the fill value.
 type ItemOf<'py> = (
     Option<&'static str>,
     Option<Bound<'py, PyTuple>>,
     Option<Cow<'static, str>>,
     Option<Bound<'py, PyTuple>>,
     Option<(Cow<'static, str>, Cow<'static, str>)>,
+    Option<Bound<'py, PyBytes>>,
 );
 
 /// Returns the word for a kind of members.
@@ -211,15 +212,17 @@ impl Node {
         Ok(Some((dtype.name(), dtype.descr(), dtype.size(), shape, codec, stored_size, inferred, chunks, names)))
     }
 
-    /// Description of the stored item that a file or folder shows: type, shape, codec, shape of chunks, and
-    /// short name and type string of the elements. None for all others.
+    /// Description of the stored item that a file or folder shows: type, shape, codec, shape of chunks,
+    /// short name and type string of the elements, and bytes of the fill value. None for all others.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Option<ItemOf<'py>>> {
-        let Some(ItemInfo { stored_type, dtype, shape, codec, chunks, .. }) = self.run(py, Entry::item_info)? else {
+        let Some(ItemInfo { stored_type, dtype, shape, codec, chunks, fill, .. }) = self.run(py, Entry::item_info)?
+        else {
             return Ok(None);
         };
         let tuple = |axes: Option<Vec<u64>>| axes.map(|axes| PyTuple::new(py, axes)).transpose();
         let dtype = dtype.map(|dtype| (dtype.name(), dtype.descr()));
-        Ok(Some((stored_type, tuple(shape)?, codec, tuple(chunks)?, dtype)))
+        let fill = fill.map(|fill| PyBytes::new(py, &fill));
+        Ok(Some((stored_type, tuple(shape)?, codec, tuple(chunks)?, dtype, fill)))
     }
 
     /// Whether the container that contains this has groups of its own.

@@ -39,7 +39,7 @@ pub struct Item<'a, Own: Serialize> {
 impl<'a, Own: Serialize> Item<'a, Own> {
     /// Returns an item with this description.
     pub fn of(name: &'a [u8], path: impl Into<Option<String>>, size: Option<u64>, info: ItemInfo, own: Own) -> Self {
-        let ItemInfo { dtype, shape, codec, stored_size, crc32c, inferred, stored_type: _, names: _, chunks: _ } = info;
+        let ItemInfo { dtype, shape, codec, stored_size, crc32c, inferred, .. } = info;
         Self {
             name: String::from_utf8_lossy(name),
             name_hex: std::str::from_utf8(name).is_err().then(|| escape::hex(name)),

@@ -609,6 +609,7 @@ impl Container for Hdf5 {
                 let Some(object) = self.dataset_at(context, node.place)? else { return Ok(None) };
                 let Ok(described) = &object.found else { return Ok(None) };
                 let mut info = self.info(described);
+                info.fill = self.fill(context, described)?;
                 if let (Part::Array, Some(dataset)) = (node.part, described.object.dataset()) {
                     let memory = WorkingMemory::of_reader(context);
                     let names = documents::enumeration(&dataset.datatype, &memory)?;

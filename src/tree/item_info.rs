@@ -20,6 +20,9 @@ pub struct ItemInfo {
     pub codec: Option<Cow<'static, str>>,
     /// The shape of its chunks, if it is stored in chunks.
     pub chunks: Option<Vec<u64>>,
+    /// What elements have that were never written, as the file shows an element: its bytes, little-endian, or a text.
+    /// Without it, they are zero.
+    pub fill: Option<Box<[u8]>>,
     /// Bytes that it takes in the container.
     pub stored_size: Option<u64>,
     /// CRC32C of the uncompressed bytes, as the container states it.

@@ -630,6 +630,7 @@ impl Zarr {
             shape: item.array.shape.clone(),
             codec: Some(self.codec_name(item)),
             chunks: item.array.chunks.as_ref().ok().map(|chunks| chunks.written.chunk.to_vec()),
+            fill: item.array.chunks.as_ref().ok().map(|chunks| chunks.fill.clone().into()),
             ..ItemInfo::default()
         }
     }

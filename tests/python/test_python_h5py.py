@@ -408,6 +408,26 @@ def test_records_of_one_member(tmp_path):
     assert np.array_equal(found.attrs["rows"][0], [np.nan, 1], equal_nan=True) and found.attrs["leads"] == "/path"
 
 
+def test_fill_values(tmp_path):
+    record = np.dtype([("a", "i4"), ("b", "f8")])
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name, dtype, fill in (("nan", "f4", np.nan), ("complex", "c8", 1 + 2j), ("bool", "?", True), ("f", "f4", 0.1),
+                                  ("text", "S3", b"abc"), ("big", ">i8", 2**60 + 1), ("none", "i2", None),
+                                  ("record", record, np.array((1, 2.5), record)), ("words", h5py.string_dtype(), "ab")):
+            file.create_dataset(name, (2,), dtype, fillvalue=fill)
+        file["again"] = file["big"]
+    with h5py.File(tmp_path / "x.h5") as file:
+        ours = sh.open(tmp_path / "x.h5")
+        for name in file:
+            assert np.array_equal(ours[name].fillvalue, file[name].fillvalue, equal_nan=name == "nan"), name
+            assert type(ours[name].fillvalue) is type(file[name].fillvalue), name
+    store = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    for dtype, fill in (("f4", np.inf), ("i4", -9999), (">i2", 258)):
+        store.create_array(dtype, shape=(2,), dtype=dtype, fill_value=fill)
+    assert {name: array.fillvalue for name, array in sh.open(tmp_path / "x.zarr").items()} == \
+        {"f4": np.inf, "i4": -9999, ">i2": 258}
+
+
 def test_characters_of_netcdf():
     note = sh.open(GOLDEN / "netcdf/cdf1.nc")["note"]
     assert note[()] == b"hello  " and note.asstr()[()] == "hello  " and note.shape == ()

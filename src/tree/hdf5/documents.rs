@@ -230,7 +230,27 @@ impl Hdf5 {
         }
     }
 
-    /// Returns the same with the shape of chunks after the filters.
+    /// Returns the fill value of a dataset as it would be shown: the bytes of an element, or a text. `None` for zeros, and
+    /// if it cannot be read.
+    pub(super) fn fill(&self, context: &ReadContext, described: &Described) -> Result<Option<Box<[u8]>>, Fault> {
+        let (Some(dataset), Some(form)) = (described.object.dataset(), &described.form) else { return Ok(None) };
+        let Some(stored) = &dataset.fill else { return Ok(None) };
+        match &form.kind {
+            FormKind::Plain(plain) => Ok(Some(super::elements::shown(plain, stored).into())),
+            FormKind::Text(_) | FormKind::Texts => {
+                let memory = WorkingMemory::of_reader(context);
+                match Values::new(&self.store, context, &memory).element(&dataset.datatype, stored) {
+                    Ok(Value::Text(text)) => Ok(Some(text)),
+                    Ok(_) => Ok(None),
+                    Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => Ok(None),
+                    Err(fault) => Err(fault),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns a description with the shape of chunks after the filters.
     fn info_with_chunks(&self, described: &Described) -> ItemInfo {
         let info = self.info(described);
         let Some(Layout::Chunked(chunked)) = described.object.dataset().map(|dataset| &dataset.layout) else {

@@ -183,18 +183,23 @@ fn booleans(view: View, context: &ReadContext) -> View {
     view.into_bool()
 }
 
-/// Returns the array of elements of a type that are in memory.
-pub(super) fn inline(plain: &Plain, dims: &[u64], data: &[u8]) -> Array {
+/// Returns elements that are in memory as they are shown.
+pub(super) fn shown(plain: &Plain, data: &[u8]) -> Vec<u8> {
     let (from, to) = (plain.stored.max(1) as usize, plain.shown().max(1) as usize);
     let mut made = vec![0; data.len() / from * to];
     for (stored, out) in data.chunks_exact(from).zip(made.chunks_exact_mut(to)) {
         plain.conversion.apply(stored, out);
     }
+    made
+}
+
+/// Returns the array of elements of a type that are in memory.
+pub(super) fn inline(plain: &Plain, dims: &[u64], data: &[u8]) -> Array {
     let shape: Vec<u64> = dims.iter().chain(&plain.inner).copied().collect();
     Array::new(
         if plain.element == DType::Bool { DType::Bool.into() } else { plain.element.clone() },
         shape,
-        View::inline(made),
+        View::inline(shown(plain, data)),
     )
 }
 
