@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import zlib
@@ -209,6 +210,25 @@ def test_nothing_is_written_through_links(tmp_path, out):
     run("cp", folder / "inner/file", out / "file", check=True)
     assert (out / "file").read_text() == "through the link" and not (out / "file").is_symlink()
     assert walk_files(outside) == {"file"} and (outside / "file").read_text() == "as it was"
+
+
+def test_devices_and_pipes_are_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    os.symlink("pipe", tmp_path / "link")
+    os.symlink("/proc/self/fd/1", tmp_path / "stdout")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+    if os.geteuid() == 0:
+        os.mknod(tmp_path / "device", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+    before = tree(tmp_path)
+    for name in before:
+        done = run("cp", FIXTURES / EPISODE / "reward.npy", tmp_path / name)
+        assert done.returncode == 1 and f"{name}: is not an ordinary file" in done.stderr, done
+    with open(tmp_path / "file", "wb") as file:
+        command = [BIN, "cp", FIXTURES / "notes.txt", tmp_path / "stdout"]
+        assert subprocess.run(command, stdout=file, stderr=subprocess.DEVNULL).returncode == 1
+    (tmp_path / "file").unlink()
+    assert tree(tmp_path) == before
 
 
 def test_nothing_else_is_written_through_links(tmp_path):

@@ -171,7 +171,7 @@ impl Destination {
     /// returns whether to keep it. Without a mode it has the mode of any new file.
     ///
     /// # Errors
-    /// What `fill` and the system say.
+    /// What `fill` and the system say; if a device, pipe or socket is at the path.
     pub(in crate::cli) fn put_file<E: From<io::Error>>(
         &self,
         below: &Path,
@@ -180,6 +180,7 @@ impl Destination {
         fill: impl FnOnce(&File) -> Result<bool, E>,
     ) -> Result<(), E> {
         let (folder, name) = self.parent(below)?;
+        check_replaced(&folder, name)?;
         let part = part_name(name);
         // Left over by a run that was interrupted.
         let _ = unlinkat(&folder, &*part, AtFlags::empty());
@@ -215,9 +216,10 @@ impl Destination {
     /// Makes a link, and replaces what is at the path.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system says; if a device, pipe or socket is at the path.
     pub(in crate::cli) fn put_link(&self, below: &Path, target: &OsStr, mtime: Time) -> io::Result<()> {
         let (folder, name) = self.parent(below)?;
+        check_replaced(&folder, name)?;
         let part = part_name(name);
         let _ = unlinkat(&folder, &*part, AtFlags::empty());
         symlinkat(target, &folder, &*part)?;
@@ -305,6 +307,21 @@ fn as_link(error: Errno) -> io::Error {
 /// A path that leads to a descriptor, whatever is now at the place where it was opened.
 pub(in crate::cli) fn by_descriptor(opened: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", opened.as_raw_fd())
+}
+
+/// Refuses to replace a device, a pipe or a socket, or a link to one, such as `/dev/stdout`. Other links give way.
+fn check_replaced(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let is_special = |there: Stat| {
+        let kind = FileType::from_raw_mode(there.st_mode);
+        !matches!(kind, FileType::RegularFile | FileType::Directory | FileType::Symlink)
+    };
+    // What a process has open is a link below /proc, which may lead to an ordinary file now.
+    let leads_to_open = || readlinkat(folder, name, Vec::new()).is_ok_and(|to| to.to_bytes().starts_with(b"/proc/"));
+    let kinds = [AtFlags::SYMLINK_NOFOLLOW, AtFlags::empty()];
+    if kinds.into_iter().any(|flags| statat(folder, name, flags).is_ok_and(is_special)) || leads_to_open() {
+        return Err(io::Error::other("is not an ordinary file; choose another name"));
+    }
+    Ok(())
 }
 
 /// The name that a file has until it is whole: short, whatever its own is.
