@@ -63,7 +63,7 @@ pub(crate) struct Progress {
 pub(crate) struct Findings {
     /// What is wrong: each block once, in order.
     pub problems: Vec<Problem>,
-    /// Files and folders of the source directory that cannot be read, so nothing is known of them.
+    /// What cannot be read, so nothing is known of it: this user may not, the disk or server fails, memory is too small.
     pub unread: Vec<Problem>,
     /// How many bytes the containers' files have, and how many of them no checksum covers; zeros unless the volume
     /// counts them (`vfs::Options::coverage`).
@@ -115,9 +115,10 @@ pub(crate) fn read_all(top: &Entry, threads: usize, progress: &Progress, which: 
     });
     run.take_noticed();
     let mut findings = Findings { covering: top.volume().covering(), ..Findings::default() };
-    for (problem, is_unread) in run.found.into_inner().into_values() {
-        if is_unread { &mut findings.unread } else { &mut findings.problems }.push(problem);
-    }
+    let found = run.found.into_inner().into_values();
+    (findings.unread, findings.problems) = found.partition(|problem| problem.is_unread);
+    // A file of which neither kind nor content can be found out is one.
+    findings.unread.dedup_by(|a, b| a.container == b.container && a.path.is_empty() && b.path.is_empty());
     // If a reason is reported for a file, "not a container" is left out.
     let is_reason = |problem: &&Problem| problem.message != NO_CONTAINER;
     let explained: HashSet<PathBuf> =
@@ -186,8 +187,7 @@ struct Run<'a> {
     which: Which,
     queue: Mutex<Queue>,
     more: Condvar,
-    /// Each with whether it is something that cannot be read.
-    found: Mutex<BTreeMap<Identity, (Problem, bool)>>,
+    found: Mutex<BTreeMap<Identity, Problem>>,
 }
 
 impl Run<'_> {
@@ -275,7 +275,7 @@ impl Run<'_> {
             (FileKind::Link, _) => self.link(&path),
             (FileKind::File, _) => match entry.read_at(0, 1) {
                 // Any file may be a container, whatever its name.
-                Err(error) if is_refused(&error) => self.failed(Some(&path), &error),
+                Err(error) if error.is_unread() => self.failed(Some(&path), &error),
                 _ => {
                     self.progress.others.fetch_add(1, Relaxed);
                     if entry.volume().should_be_container(&name) {
@@ -329,20 +329,20 @@ impl Run<'_> {
 
     /// Notes an error. `path` is given for what is in a folder of SOURCE: of that, this user may be refused to read some.
     fn failed(&self, path: Option<&Path>, error: &Error) {
-        match path.filter(|_| is_refused(error)) {
+        match path.filter(|_| error.kind() == ErrorKind::PermissionDenied) {
             Some(path) => {
                 let reason = std::io::Error::from_raw_os_error(error.errno());
                 let problem = Problem::of(path.to_owned(), format!("can't be read: {reason}"));
-                self.found.lock().insert(identity(&problem), (problem, true));
+                self.note(Problem { is_unread: true, ..problem });
             }
             None => self.note(error.to_problem()),
         }
     }
 
     fn note(&self, problem: Problem) {
-        self.progress.problems.fetch_add(1, Relaxed);
+        self.progress.problems.fetch_add(u64::from(!problem.is_unread), Relaxed);
         let mut found = self.found.lock();
-        let (known, _) = found.entry(identity(&problem)).or_insert_with(|| (problem.clone(), false));
+        let known = found.entry(identity(&problem)).or_insert_with(|| problem.clone());
         // Of several paths that lead to one block, choose the simplest.
         let rank = |path: &str| (path.starts_with(".raw/"), path.len(), path.to_owned());
         if rank(&problem.path) < rank(&known.path) {
@@ -360,9 +360,4 @@ impl Run<'_> {
 fn identity(problem: &Problem) -> Identity {
     let place = problem.block.clone().filter(|block| !block.is_empty()).unwrap_or_else(|| problem.path.clone());
     (problem.container.clone(), problem.offset.unwrap_or(0), place, problem.message.clone())
-}
-
-/// Returns whether this user may not look at something, so that nothing is known of it.
-pub(crate) fn is_refused(error: &Error) -> bool {
-    error.kind() == ErrorKind::PermissionDenied
 }

@@ -85,6 +85,16 @@ impl Error {
         }
     }
 
+    /// Returns whether bytes, or memory for them, could not be had. What the entry holds is then not known.
+    pub(crate) fn is_unread(&self) -> bool {
+        match &self.what {
+            What::Filesystem(error) => error.is_unread(),
+            What::Said(_) => {
+                matches!(self.kind, ErrorKind::PermissionDenied | ErrorKind::OutOfMemory | ErrorKind::Io)
+            }
+        }
+    }
+
     /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind

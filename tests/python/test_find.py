@@ -9,7 +9,7 @@ import time
 import pytest
 
 from support import BIN, FIXTURES
-from support.stores import Store
+from support.stores import Store, failing_server
 
 
 def find(*arguments, cwd=None):
@@ -85,6 +85,16 @@ def test_a_folder_that_may_not_be_listed(data, tmp_path):
     nobody = {"user": 65534, "group": 65534, "extra_groups": []}
     found = subprocess.run([BIN, "find", data], capture_output=True, timeout=60, **nobody)
     assert found.returncode == 1 and b"closed" in found.stderr and b"demo.kdb" in found.stdout, found
+
+
+def test_what_a_server_does_not_give_is_told(data):
+    options = ("--no-disk-cache", "--timeout=1s", "--retries=0")
+    with failing_server(data, {"/deep/demo.kdb"}) as address:
+        # By its name, looks.kdb is one.
+        for detect, count in ("name", 4), ("content", 3):
+            found = find(*options, f"--detect={detect}", f"{address}/")
+            assert found.returncode == 1 and len(found.stdout.splitlines()) == count, found
+            assert found.stderr.count(b"\n") == 1 and b"/deep/demo.kdb: " in found.stderr and b"500" in found.stderr
 
 
 def test_in_a_bucket_nothing_but_listings(data):

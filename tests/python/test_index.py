@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from support import BIN, FIXTURES, GOLDEN, run, tables, wait_for
+from support.stores import Store, failing_server
 from support.writers import kas
 from support.writers.kdb import Episode, Record, pack
 
@@ -106,9 +107,9 @@ def test_chunks_that_a_manifest_joins(tmp_path):
                                         "damaged": 0}
     found = rows(output)
     assert set(found) == plain and not any(row["part_of"] for row in found.values())
-    # What was left out was looked into, and is not opened again. A manifest is, as the state of its chunks is its own.
+    # What was left out was looked into before.
     code, counts, _ = index(source, output, "--parts")
-    assert (code, counts["containers"], counts["added"], counts["changed"], counts["removed"]) == (0, 6, 0, 1, 0)
+    assert (code, counts["containers"], counts["added"], counts["changed"], counts["removed"]) == (0, 6, 0, 0, 0)
     found = rows(output)
     assert set(found) == everything
     assert {path for path, row in found.items() if row["part_of"] == manifest} == everything - plain
@@ -131,10 +132,11 @@ def test_only_what_changed_is_looked_into(data, tmp_path):
     output = tmp_path / "index.parquet"
     index(data, output)
     before, size = rows(output), output.stat().st_size
-    # What else was read of a folder can have changed, so folders are looked into again.
+    # What else was read of a folder can have changed, so folders are looked into again; they count if it has.
     folders = sum((data / path).is_dir() for path in before)
-    assert index(data, output)[1] == {"index": str(output), "containers": len(before), "added": 0, "changed": folders,
-                                      "removed": 0, "damaged": sum(row["damaged"] for row in before.values())}
+    assert folders and index(data, output)[1] == {
+        "index": str(output), "containers": len(before), "added": 0, "changed": 0, "removed": 0,
+        "damaged": sum(row["damaged"] for row in before.values())}
     assert rows(output) == before and abs(output.stat().st_size - size) < 16 * folders
     # A file that can be opened no more is not asked again while its state is the same.
     (data / "deep/er/x.kdb").write_bytes(pack([Episode([[]] * 5, task="place")]))
@@ -142,7 +144,7 @@ def test_only_what_changed_is_looked_into(data, tmp_path):
     (data / "new.kas").write_bytes(store)
     (data / "deep/mixed.kdb").unlink()
     _, counts, _ = index(data, output)
-    assert (counts["added"], counts["changed"], counts["removed"]) == (1, 1 + folders, 1)
+    assert (counts["added"], counts["changed"], counts["removed"]) == (1, 1, 1)
     after = rows(output)
     assert after.keys() == before.keys() - {"deep/mixed.kdb"} | {"new.kas"}
     assert (after["deep/er/x.kdb"]["task"], after["deep/er/x.kdb"]["steps"]) == ("place", 5)
@@ -190,6 +192,7 @@ def test_what_is_no_index_is_never_replaced(data, tmp_path):
     assert run("index", data).returncode == 2
     assert run("index", data / "notes.txt", "-o", tmp_path / "i").returncode == 1
     assert run("index", tmp_path / "nothing", "-o", tmp_path / "i").returncode == 1
+    assert "neither a folder nor" in run("index", data / "robot.h5/data", "-o", tmp_path / "i").stderr
     assert not [path for path in tmp_path.rglob(".shardfs-part*")] and not (tmp_path / "i").exists()
 
 
@@ -228,6 +231,44 @@ def test_a_folder_that_may_not_be_read(data, tmp_path):
         assert "demo.kdb" in rows(tmp_path / "i.parquet")
     finally:
         (data / "deep").chmod(0o755)
+
+
+def test_what_cannot_be_read_now_is_no_damage(data, tmp_path):
+    """A server that fails for a while: the end is 1, earlier rows stay, and the next run asks again."""
+    store, output = Store(), tmp_path / "index.parquet"
+    for name in "demo.kdb", "arrays.npz", "damaged/cut_short.trees":
+        store.put(f"d/{name}", (data / name).read_bytes())
+    fails = [lambda handler: "demo.kdb" in handler.path and (handler.fail(503, "SlowDown") or True)]
+    options = ("--no-sign-request", "--no-disk-cache", "--timeout=1s", "--retries=0")
+    with store.serving() as endpoint:
+        def run_index():
+            code, counts, said = index("s3://b/d/", output, *options, f"--endpoint-url={endpoint}")
+            return code, [counts[name] for name in ("containers", "changed", "removed", "damaged")], said
+
+        store.faults = fails
+        code, counts, said = run_index()
+        assert (code, counts) == (1, [3, 0, 0, 1]) and "demo.kdb: " in said and said.count("\n") == 1, said
+        assert rows(output)["demo.kdb"]["steps"] is None and not rows(output)["demo.kdb"]["damaged"]
+        store.faults = []
+        assert run_index() == (0, [3, 1, 0, 1], "")
+        before = rows(output)
+        assert before["demo.kdb"]["steps"] > 0 and before["damaged/cut_short.trees"]["damaged"]
+        store.faults = fails
+        store.put("d/demo.kdb", (data / "deep/er/x.kdb").read_bytes())
+        code, counts, _ = run_index()
+        assert (code, counts) == (1, [3, 0, 0, 1]) and rows(output) == before
+
+
+def test_what_a_server_does_not_list_keeps_its_row(data, tmp_path):
+    failing, options = set(), ("--no-disk-cache", "--timeout=1s", "--retries=0")
+    with failing_server(data, failing) as address:
+        for paths in (), ("/demo.kdb",), ("/deep/",):
+            failing.clear()
+            failing.update(paths)
+            code, counts, said = index(f"{address}/", tmp_path / "i.parquet", *options)
+            assert (code, counts["removed"], said.count("\n")) == (len(paths), 0, len(paths)), (counts, said)
+            before = rows(tmp_path / "i.parquet") if not paths else before
+            assert rows(tmp_path / "i.parquet") == before and {"demo.kdb", "deep/er/x.kdb"} <= set(before)
 
 
 def test_many_and_interrupted(tmp_path):

@@ -69,6 +69,12 @@ def test_damage_is_said_too(home):
 
 def test_ls_and_info(home):
     assert home.run("./shardfs ls data/noaccess") == (1, "", f"shardfs: data/noaccess: readdir: {DENIED}\n")
+    code, out, err = home.run("./shardfs info data")
+    assert (code, err) == (1, "") and "noaccess/: can't be read: " in out and "demo.kdb: " in out
+    code, out, _ = home.run("./shardfs info .")
+    assert code == 1 and "other files, 1 that can't be read\n" in out
+    code, _, err = home.run("./shardfs find data")
+    assert code == 1 and f"data/ep_001.wshard: can't be read: {DENIED}\n" in err
     code, _, err = home.run("./shardfs ls -R data")
     assert code == 1 and f"shardfs: data/noaccess: readdir: {DENIED}\n" in err
     assert home.run("./shardfs info data/ep_001.wshard")[::2] == (

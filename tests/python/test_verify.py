@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from support import FAMILIES, FIXTURES, GOLDEN, RECORDINGS, TYPED, examples, load_expected, run
+from support.stores import Store, failing_server
 
 
 def verify(*paths, code=None):
@@ -178,6 +179,44 @@ def test_exit_codes_and_odd_paths(tmp_path):
     result = json.loads(both.stdout)
     assert not result["complete"] and len(result["problems"]) == 1
     assert run("verify", "--quiet", bad).stdout == b""
+
+
+def test_what_cannot_be_read_is_no_problem(tmp_path):
+    """A server that fails and memory that is too small say nothing of a container: exit code 2."""
+    store = Store()
+    np.savez(tmp_path / "arrays.npz", **{name: np.arange(1 << 22, dtype=np.uint8) for name in "abcd"})
+    store.put("d/arrays.npz", (tmp_path / "arrays.npz").read_bytes())
+    store.put("d/demo.kdb", (FIXTURES / "demo.kdb").read_bytes())
+    options = ("--no-sign-request", "--no-disk-cache", "--timeout=1s", "--retries=0")
+    with store.serving() as endpoint:
+        options += (f"--endpoint-url={endpoint}",)
+        verify("s3://b/d/", *options, code=0)
+        for name, first in ("demo.kdb", 0), ("arrays.npz", 2):
+            asked = itertools.count()
+            store.faults = [lambda handler, name=name, first=first, asked=asked: name in handler.path
+                            and next(asked) >= first and (handler.fail(503, "SlowDown") or True)]
+            found = verify("s3://b/d/", *options, code=2)
+            assert found["problems"] == [] and found["unread"] and not found["complete"]
+            assert {entry["container"] for entry in found["unread"]} == {f"s3://b/d/{name}"}
+        store.faults = []
+        store.put("d/cut_short.trees", (FIXTURES / "damaged/cut_short.trees").read_bytes())
+        found = verify("s3://b/d/", *options, code=1)
+        assert {problem["container"] for problem in found["problems"]} == {"s3://b/d/cut_short.trees"}
+        assert found["unread"] == []
+    with failing_server(FIXTURES, {"/demo.kdb"}) as address:
+        found = verify(f"{address}/", *options[1:4], code=2)
+        assert [entry["container"] for entry in found["unread"]] == [f"{address}/demo.kdb"]
+    np.savez_compressed(tmp_path / "large.npz", x=np.random.default_rng(0).integers(0, 4, 40_000_000, np.uint8))
+    for path in tmp_path, tmp_path / "large.npz":
+        found = verify("--cache-size=4M", path, code=2)
+        assert found["problems"] == [] and found["unread"], found
+
+
+def test_a_slash_behind_a_file(tmp_path):
+    cut = FIXTURES / "damaged/cut_short.gguf"
+    assert verify(f"{cut}/", code=1)["problems"] == verify(cut, code=1)["problems"]
+    (tmp_path / "text.txt").write_text("no container")
+    assert run("verify", f"{tmp_path}/text.txt/").returncode == 2
 
 
 def test_many_files_and_threads(writers, tmp_path):

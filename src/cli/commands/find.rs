@@ -1,6 +1,7 @@
 //! `shardfs find`: the containers below a folder. None is opened.
 
 use std::{
+    collections::HashSet,
     io::{self, Write},
     ops::ControlFlow,
     os::unix::ffi::OsStrExt,
@@ -103,20 +104,38 @@ impl<W: Write> Search<'_, W> {
             Ok(below) if !below.as_os_str().is_empty() => top.join(below),
             _ => top.to_owned(),
         };
-        let (mut printed, mut failed) = (Ok(()), None);
+        let (mut printed, place, mut unread) = (Ok(()), entry.place().0, HashSet::new());
+        let mut failed = |path: &Path, reason: &str| {
+            let path = shown(path);
+            let message = anyhow!("{}: {reason}", path.display());
+            if unread.insert(path) {
+                complain(&message);
+            }
+        };
         entry.search(&mut |met| {
             match met {
                 Met::Container(container) => printed = self.print(&container, &shown(container.path())),
-                Met::Failed(path, error) => {
-                    complain(&anyhow!("{}: {}", shown(path).display(), error.detail()));
-                    failed = Some(AlreadyReported);
+                Met::Failed(path, error) => failed(path, &error.detail()),
+                Met::Other(listed) => {
+                    let path = listed.path().to_owned();
+                    if let Err(error) = listed.entry()
+                        && error.is_unread()
+                    {
+                        failed(&path, &error.detail());
+                    }
                 }
-                Met::Other(_) | Met::End => {}
+                // Of these it is not known whether they are containers.
+                Met::End => {
+                    for problem in entry.volume().take_problems().iter().filter(|problem| problem.is_unread) {
+                        let below = problem.container.strip_prefix(&place).unwrap_or(&problem.container);
+                        failed(&entry.path().join(below), &problem.message);
+                    }
+                }
             }
             if printed.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         printed?;
-        failed.map_or(Ok(()), |failed| Err(failed.into()))
+        if unread.is_empty() { Ok(()) } else { Err(AlreadyReported.into()) }
     }
 
     /// Prints a container if it is one that is looked for.

@@ -24,9 +24,8 @@ use crate::{
         progress, stdout,
     },
     parallel,
-    verify::is_refused,
     vfs::Problem,
-    volume::{Entry, Met},
+    volume::{Entry, Error, Met},
 };
 use found::{Row, look_into};
 use table::Index;
@@ -35,8 +34,9 @@ use table::Index;
 ///
 /// Columns: path, format, version, size, modified (UTC), episodes, episode_id, task, steps, cameras, damaged, problem,
 /// part_of. Containers that another one shows joined, such as the chunks of an episode with a manifest, are left out
-/// without --parts. No block is decoded. If INDEX was written by an earlier run for the same SOURCE, only new and changed containers are
-/// opened. INDEX is replaced at the end, so programs that read it meanwhile have the old one.
+/// without --parts. No block is decoded. If INDEX was written by an earlier run for the same SOURCE, only new and changed
+/// containers are opened, and those of several files. A container that cannot be read now keeps its row of that run.
+/// INDEX is replaced at the end, so programs that read it meanwhile have the old one.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   shardfs index data/ -o index.parquet
@@ -86,7 +86,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (to, name) = Destination::of_file(output).with_context(|| output.display().to_string())?;
     let earlier = earlier_index(&to, &name)?;
     let place = Place::find(&arguments.source, arguments.view.checked())?;
-    if !place.entry.is_folder() {
+    if !place.entry.is_folder() || (place.entry.is_inside() && !place.entry.is_root_of_container()) {
         bail!("{}: neither a folder nor a container", arguments.source.display());
     }
     let source = place.entry.volume().source().join(place.entry.place().0).to_string_lossy().into_owned();
@@ -132,11 +132,14 @@ struct Work {
     failed: AtomicBool,
 }
 
+/// Rows of an earlier run, by their paths.
+type Kept<'a> = HashMap<&'a str, &'a Row>;
+
 impl Work {
     /// Returns the rows of all containers, by path.
     fn rows(&self, top: &Entry, threads: usize) -> Vec<Row> {
-        let mut rows = Vec::new();
-        let containers = self.walk(top, &mut rows);
+        let (mut rows, mut kept) = (Vec::new(), HashMap::new());
+        let containers = self.walk(top, &mut rows, &mut kept);
         self.bar.set_message(containers.len().to_string());
         let found = parallel::map(threads, containers.iter(), |(path, container)| {
             let row = if self.interrupt.has_come() { None } else { self.row(path, container) };
@@ -144,6 +147,10 @@ impl Work {
             row
         });
         rows.extend(found.into_iter().flatten());
+        for row in &rows {
+            kept.remove(row.path.as_str());
+        }
+        rows.extend(kept.into_values().cloned());
         rows.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         found::mark_parts(&mut rows);
         rows
@@ -153,19 +160,20 @@ impl Work {
         // The container was removed since it was listed.
         let seen = container.seen_container()?;
         let shown = found::shown(path);
-        if let Some(known) = self.known.get(&shown).filter(|known| known.state == seen.state) {
+        let known = self.known.get(&shown);
+        if let Some(known) = known.filter(|known| known.state == seen.state) {
             return Some(known.clone());
         }
         let (row, failed) = look_into(container, Row::of(shown, seen, container.attr()));
-        if let Some(error) = failed.filter(is_refused) {
-            self.note(path, &error.detail());
-        }
-        Some(row)
+        let Some(error) = failed.filter(Error::is_unread) else { return Some(row) };
+        self.note(path, &error.detail());
+        // Without a state, so that the next run looks into it again.
+        Some(known.cloned().unwrap_or(Row { state: String::new(), problem: None, ..row }))
     }
 
     /// Returns all containers below an entry, with their paths. Files that look like containers but are too damaged to be
-    /// opened become rows.
-    fn walk(&self, top: &Entry, rows: &mut Vec<Row>) -> Vec<(PathBuf, Entry)> {
+    /// opened become rows. What cannot be looked at keeps its earlier rows.
+    fn walk<'a>(&'a self, top: &Entry, rows: &mut Vec<Row>, kept: &mut Kept<'a>) -> Vec<(PathBuf, Entry)> {
         if top.is_root_of_container() {
             let name = PathBuf::from(top.volume().source().file_name().unwrap_or_default());
             return vec![(name, top.clone())];
@@ -180,13 +188,19 @@ impl Work {
                     let path = below(listed.path());
                     match listed.entry() {
                         Ok(entry) => drop(files.insert(path, entry)),
-                        Err(error) if is_refused(&error) => self.note(&path, &error.detail()),
+                        Err(error) if error.is_unread() => self.keep(&path, &error.detail(), kept),
                         Err(_) => {}
                     }
                 }
-                Met::Failed(path, error) => self.note(&below(path), &error.detail()),
+                Met::Failed(path, error) => {
+                    let path = below(path);
+                    self.note(&path, &error.detail());
+                    let shown = found::shown(&path);
+                    let inside = self.known.iter().filter(|(known, _)| Path::new(known).starts_with(&shown));
+                    kept.extend(inside.map(|(known, row)| (known.as_str(), row)));
+                }
                 Met::End => {
-                    self.damaged(top, &place, &files, rows);
+                    self.damaged(top, &place, &files, rows, kept);
                     files.clear();
                     self.bar.set_message(containers.len().to_string());
                 }
@@ -197,15 +211,32 @@ impl Work {
     }
 
     /// Adds rows for those of a folder's files that look like containers and are none.
-    fn damaged(&self, top: &Entry, place: &Path, files: &HashMap<PathBuf, Entry>, rows: &mut Vec<Row>) {
-        for Problem { container, message, .. } in top.volume().take_problems() {
+    fn damaged<'a>(
+        &'a self,
+        top: &Entry,
+        place: &Path,
+        files: &HashMap<PathBuf, Entry>,
+        rows: &mut Vec<Row>,
+        kept: &mut Kept<'a>,
+    ) {
+        for Problem { container, message, is_unread, .. } in top.volume().take_problems() {
             let path = container.strip_prefix(place).unwrap_or(&container);
             let Some(file) = files.get(path) else { continue };
+            if is_unread {
+                self.keep(path, &message, kept);
+                continue;
+            }
             match file.read_at(0, 1) {
-                Err(error) if is_refused(&error) => self.note(path, &error.detail()),
+                Err(error) if error.is_unread() => self.keep(path, &error.detail(), kept),
                 _ => rows.push(Row::damaged(path, file.attr(), message)),
             }
         }
+    }
+
+    /// Notes something that could not be looked at, and keeps its row of an earlier run.
+    fn keep<'a>(&'a self, path: &Path, reason: &str, kept: &mut Kept<'a>) {
+        self.note(path, reason);
+        kept.extend(self.known.get_key_value(&found::shown(path)).map(|(path, row)| (path.as_str(), row)));
     }
 
     /// Notes something that could not be looked at.
@@ -221,7 +252,7 @@ fn print_counts(rows: &[Row], known: &HashMap<String, Row>, arguments: &Argument
     let count = |is: &dyn Fn(&Row) -> bool| rows.iter().filter(is_shown).filter(|row| is(row)).count();
     let earlier = |row: &Row| known.get(&row.path).filter(is_shown);
     let (containers, added) = (count(&|_| true), count(&|row| earlier(row).is_none()));
-    let changed = count(&|row| earlier(row).is_some_and(|known| known.state != row.state));
+    let changed = count(&|row| earlier(row).is_some_and(|known| known.differs(row)));
     let removed = known.values().filter(is_shown).count() - (containers - added);
     let damaged = count(&|row| row.problem.is_some());
     if arguments.json {

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    cli::{Place, ViewOptions, buffered, counted, each, escape, log_to_stderr, names},
+    cli::{AlreadyReported, Place, ViewOptions, buffered, counted, each, escape, log_to_stderr, names},
     tree::overview::Contents,
 };
 use folder::Folder;
@@ -67,35 +67,46 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let all = each(&arguments.paths, |path| {
         // The text is complete before it is printed, so a failure leaves no half of a description.
         let mut text = Vec::new();
-        if let Err(error) = one(&mut text, path, arguments) {
-            // Flushed first, so that messages on the same terminal come in order.
-            out.flush()?;
-            return Err(error);
-        }
+        let is_whole = match one(&mut text, path, arguments) {
+            Ok(is_whole) => is_whole,
+            Err(error) => {
+                // Flushed first, so that messages on the same terminal come in order.
+                out.flush()?;
+                return Err(error);
+            }
+        };
         if !is_first && !arguments.json {
             writeln!(out)?;
         }
         is_first = false;
-        Ok(out.write_all(&text)?)
+        out.write_all(&text)?;
+        // The text says what could not be looked at.
+        if is_whole { Ok(()) } else { Err(AlreadyReported.into()) }
     });
     out.flush()?;
     all
 }
 
-/// Describes one path.
-fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<()> {
+/// Describes one path. Returns whether all of it could be looked at.
+fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<bool> {
     let place = Place::find(path, arguments.view.checked())?;
     let Some(warnings) = place.entry.warnings()? else {
         if place.entry.is_folder() {
             let folder = Folder::read(&place, path, arguments.parts)?;
-            return if arguments.json { escape::write_json(out, &folder.json()) } else { folder.describe(out) };
+            if arguments.json {
+                escape::write_json(out, &folder.json())?;
+            } else {
+                folder.describe(out)?;
+            }
+            return Ok(folder.is_whole());
         }
         let volume = place.entry.volume();
         let reason = volume.problems().pop().map_or_else(|| volume.no_container(), |problem| problem.message);
         bail!("{}: {reason}", path.display());
     };
     if arguments.json {
-        return write_json(out, &place);
+        write_json(out, &place)?;
+        return Ok(true);
     }
     writeln!(out, "{}", escape::path(path))?;
     describe(out, &place, arguments)?;
@@ -105,7 +116,7 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
     for warning in &warnings {
         writeln!(out, "  note: {}", escape::escaped(warning))?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Returns how many parts a container has, and of which kind.

@@ -23,7 +23,7 @@ use crate::{
     cache::Verify,
     cli::{
         AlreadyReported, ColorOption, LinkOptions, Place, RemoteOptions, buffered, color, complain, counted, each,
-        escape, log_to_stderr, one_line, paint, progress::interruptible_bar, size,
+        escape, is_url, log_to_stderr, one_line, paint, progress::interruptible_bar, size,
     },
     verify::{Findings, Progress, Which, read_all},
     vfs::{self, Covering, FollowLinks, Problem, Vfs},
@@ -33,9 +33,9 @@ use crate::{
 /// Check that containers are whole: structure, checksums, every byte of every file
 ///
 /// Reads every file that a mount would show to its end. Exits with 0 if nothing is wrong, 1 if something is, and 2 if
-/// that could not be found out because a path is missing, cannot be read or is no container, or because there was
-/// nothing to check. What
-/// has no checksum is only read; the last line says how many of the stored bytes that are.
+/// that could not be found out because a path is missing, is no container, or cannot be read (for want of permission or
+/// memory, or because a disk or server fails), or because there was nothing to check. What has no checksum is only read;
+/// the last line says how many of the stored bytes that are.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   shardfs verify data/
@@ -83,6 +83,8 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let bar = Bar::start(arguments.quiet);
     let mut findings = Findings::default();
     let looked_at = each(&arguments.paths, |path| {
+        // A file is one with a slash behind its name, too.
+        let path = if is_url(path) { path } else { path.components().as_path() };
         let found = one(path, arguments, threads, &bar).map_err(|error| bar.complain(&error))?;
         findings.problems.extend(found.problems);
         findings.unread.extend(found.unread);
@@ -150,9 +152,12 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow:
         if !is_meant {
             bail!("{}: {}, so there is nothing to verify", path.display(), volume.no_container());
         }
+        let problem = Problem { container: path.to_owned(), ..error.to_problem() };
+        if problem.is_unread {
+            return Ok(Findings { unread: vec![problem], ..Findings::default() });
+        }
         bar.progress.problems.fetch_add(1, Relaxed);
-        let problems = vec![Problem { container: path.to_owned(), ..error.to_problem() }];
-        return Ok(Findings { problems, ..Findings::default() });
+        return Ok(Findings { problems: vec![problem], ..Findings::default() });
     }
     let counts = bar.is_shown() && entry.is_folder();
     let mut findings = read_all(&entry, threads, &bar.progress, Which::All, counts);
@@ -217,7 +222,7 @@ fn hint(follow: FollowLinks, progress: &Progress) -> Option<String> {
 
 fn document(findings: &Findings, progress: &Progress, is_complete: bool, is_ok: bool) -> Value {
     let list = |problems: &[Problem]| -> Vec<Value> {
-        let object = |Problem { container, path, block, offset, message }: &Problem| {
+        let object = |Problem { container, path, block, offset, message, .. }: &Problem| {
             json!({"container": container.to_string_lossy(), "path": path, "block": block, "offset": offset,
                    "message": message})
         };

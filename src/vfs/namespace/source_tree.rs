@@ -125,9 +125,8 @@ impl SourceTree {
             // It cannot be read now; opening it reports why.
             None | Some(Verdict::Plain) if !self.detection.is_known(&id.path, &id.stat) => Ok(()),
             _ if self.detection.is_refused(&id.path, &id.stat) => {
-                let damaged =
-                    io::Error::other("damaged: its name is that of a container, and it can't be opened as one");
-                Err(Error::os(&damaged, "open", id.shown()))
+                let reason = "open: damaged: its name is that of a container, and it can't be opened as one";
+                Err(Error::damaged(id.shown(), reason))
             }
             _ => Err(Error::stale(id.shown())),
         }

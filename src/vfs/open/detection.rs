@@ -441,7 +441,9 @@ impl Detection {
             SourceError::Changed => Ok(None),
             error => {
                 if is_meant {
-                    self.problems.note(Problem::of(path.to_path_buf(), format!("can't be read: {error}")));
+                    let problem = Problem::of(path.to_path_buf(), format!("can't be read: {error}"));
+                    let is_unread = !matches!(error, SourceError::OutOfRange { .. });
+                    self.problems.note(Problem { is_unread, ..problem });
                 }
                 log::debug!("{}: {error}", path.to_path_buf().display());
                 Ok(Some(Known::Unreadable))

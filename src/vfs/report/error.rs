@@ -31,6 +31,8 @@ enum Kind {
     },
     Format(Arc<FormatError>),
     WouldBlock(Wait),
+    /// What a file holds is not what its name says.
+    Damaged(&'static str),
     /// What needs no more than an errno and a reason.
     Plain(i32, Cow<'static, str>),
 }
@@ -69,6 +71,11 @@ impl Error {
     /// Returns the error of a container that cannot be opened.
     pub(crate) fn format(container: PathBuf, error: FormatError) -> Self {
         Self::new(Kind::Format(Arc::new(error)), container)
+    }
+
+    /// Returns the error of a file that holds something else than its name says.
+    pub(crate) fn damaged(path: PathBuf, reason: &'static str) -> Self {
+        Self::new(Kind::Damaged(reason), path)
     }
 
     /// Returns the error of a request that makes no sense.
@@ -155,6 +162,7 @@ impl Error {
                 FormatError::Refused { .. } => libc::ESTALE,
             },
             Kind::WouldBlock(_) => libc::EAGAIN,
+            Kind::Damaged(_) => libc::EIO,
         }
     }
 
@@ -174,7 +182,25 @@ impl Error {
 
     /// Returns whether a block, or bytes of the container, are damaged.
     pub(crate) fn is_damage(&self) -> bool {
-        matches!(&self.kind, Kind::Block { error, .. } if error.is_damage())
+        match &self.kind {
+            Kind::Block { error, .. } => error.is_damage(),
+            Kind::Damaged(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns whether bytes, or memory for them, could not be had. What the file holds is then not known.
+    pub(crate) fn is_unread(&self) -> bool {
+        let is_cut = match &self.kind {
+            Kind::Block { error, .. } => matches!(**error, BlockError::Source(SourceError::OutOfRange { .. })),
+            Kind::Format(error) => matches!(**error, FormatError::Source(SourceError::OutOfRange { .. })),
+            _ => false,
+        };
+        let is_answer = matches!(
+            self.errno(),
+            libc::ENOENT | libc::ENOTDIR | libc::EISDIR | libc::ESTALE | libc::EINVAL | libc::ENAMETOOLONG
+        );
+        !(is_cut || is_answer || self.is_damage())
     }
 
     /// Returns the error of another layer that caused this one, if there is one.
@@ -193,7 +219,8 @@ impl Error {
             _ => (None, None),
         };
         let message = self.reason();
-        Problem { container: self.container.clone(), path: self.path.clone(), block, offset, message }
+        let is_unread = self.is_unread();
+        Problem { container: self.container.clone(), path: self.path.clone(), block, offset, message, is_unread }
     }
 
     /// Returns what was wrong, without the place.
@@ -203,6 +230,7 @@ impl Error {
             Kind::Block { error, .. } => error.to_string(),
             Kind::Format(error) => error.to_string(),
             Kind::WouldBlock(_) => "it would have to be waited for".into(),
+            Kind::Damaged(reason) => (*reason).into(),
         }
     }
 }

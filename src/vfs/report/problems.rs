@@ -34,12 +34,14 @@ pub struct Problem {
     pub offset: Option<u64>,
     /// What was wrong.
     pub message: String,
+    /// Whether bytes, or memory for them, could not be had. What is there is then not known.
+    pub is_unread: bool,
 }
 
 impl Problem {
     /// Returns a problem of a container as a whole.
     pub(crate) fn of(container: PathBuf, message: String) -> Self {
-        Self { container: shown(container), path: String::new(), block: None, offset: None, message }
+        Self { container: shown(container), path: String::new(), block: None, offset: None, message, is_unread: false }
     }
 }
 
@@ -229,7 +231,7 @@ impl Problems {
     /// Returns `problems.jsonl`: one object per line.
     pub(crate) fn to_jsonl(&self) -> String {
         let line = |(time, _, problem): &(f64, u128, Problem)| {
-            let Problem { container, path, block, offset, message } = problem;
+            let Problem { container, path, block, offset, message, .. } = problem;
             let container = container.to_string_lossy();
             let object = json!({"time": time, "container": container, "path": path, "block": block, "offset": offset,
                                 "message": message});
@@ -245,8 +247,8 @@ mod tests {
 
     fn unreadable(path: &str, offset: u64) -> Problem {
         let block = (path != "other").then(|| "signal/x".to_owned());
-        let message = "Input/output error (os error 5)".to_owned();
-        Problem { container: "a.wshard".into(), path: path.into(), block, offset: Some(offset), message }
+        let problem = Problem::of("a.wshard".into(), "Input/output error (os error 5)".into());
+        Problem { path: path.into(), block, offset: Some(offset), is_unread: true, ..problem }
     }
 
     #[test]

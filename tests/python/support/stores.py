@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -393,6 +393,27 @@ def python_server(folder):
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", folder, str(port)]
     with stopped_at_end(command, port):
         yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def failing_server(folder, failing):
+    """The address of a server of one folder that says 500 for the paths in the set `failing`."""
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def send_head(self):
+            return self.send_error(500) if self.path in failing else super().send_head()
+
+    server = Server(("127.0.0.1", 0), lambda *given: Handler(*given, directory=folder))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 class Hub(Store):

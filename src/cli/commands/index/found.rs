@@ -59,6 +59,11 @@ impl Row {
 }
 
 impl Row {
+    /// Returns whether another run found something else. Containers of several files have a new state in each run.
+    pub(super) fn differs(&self, other: &Self) -> bool {
+        Self { state: other.state.clone(), ..self.clone() } != *other
+    }
+
     /// Returns whether the index has the row, with or without parts of others.
     pub(super) fn is_shown(&self, parts: bool) -> bool {
         parts || self.part_of.is_none()

@@ -35,6 +35,8 @@ struct Counts {
     others: u64,
     /// Containers that others show as parts of themselves. They are not among `containers`.
     parts: u64,
+    /// What cannot be looked at.
+    unread: u64,
 }
 
 impl Counts {
@@ -42,11 +44,13 @@ impl Counts {
         self.containers += other.containers;
         self.others += other.others;
         self.parts += other.parts;
+        self.unread += other.unread;
     }
 
     /// Returns `2 containers, 1 other file`.
     fn text(self) -> String {
-        format!("{}, {}", counted(self.containers, "container"), counted(self.others, "other file"))
+        let unread = if self.unread > 0 { format!(", {} that can't be read", self.unread) } else { String::new() };
+        format!("{}, {}{unread}", counted(self.containers, "container"), counted(self.others, "other file"))
     }
 }
 
@@ -58,24 +62,36 @@ pub(super) struct Folder<'a> {
     own: Counts,
     /// With what is in the folders below.
     all: Counts,
+    /// Whether a container in it cannot be opened.
+    has_unopened: bool,
 }
 
 impl<'a> Folder<'a> {
     /// Lists a folder. Containers that others show as parts of themselves are listed only with `parts`.
     pub(super) fn read(place: &Place, path: &'a Path, parts: bool) -> anyhow::Result<Self> {
-        let (mut containers, mut folders) = (Vec::new(), Vec::new());
+        let (mut containers, mut folders, mut has_unopened) = (Vec::new(), Vec::new(), false);
+        let mut unknown = 0;
         let (mut own, mut below, mut joined) = (Counts::default(), Counts::default(), Joined::new());
         let shown = |name: &OsStr| path.join(name).to_string_lossy().into_owned();
         for (name, kind) in names(&place.entry, path)? {
-            let Some(found) = place.entry.child(&name)?.filter(|_| kind == FileKind::Folder) else {
-                own.others += 1;
-                continue;
-            };
-            let shown = shown(&name);
-            let line = |object, text| Line { path: found.path().into(), object, text };
+            let (shown, path) = (shown(&name), place.entry.path().join(&name));
+            let line = |object, text| Line { path: path.clone(), object, text };
             let failed = |what: &str, error: Error| {
                 let reason = error.detail();
                 line(json!({"path": shown, "error": reason}), format!("can't be {what}: {reason}"))
+            };
+            let found = match place.entry.child(&name) {
+                Ok(Some(found)) if kind == FileKind::Folder => found,
+                Ok(_) => {
+                    own.others += 1;
+                    continue;
+                }
+                Err(error) => {
+                    // What it is, is not known.
+                    unknown += 1;
+                    containers.push(failed("read", error));
+                    continue;
+                }
             };
             let container = match found.overview() {
                 // Keeps no items: a folder may have many containers.
@@ -88,16 +104,22 @@ impl<'a> Folder<'a> {
                     folders.push(match count_below(&found) {
                         Ok(counts) => {
                             below.add(counts);
-                            let Counts { containers, others, parts } = counts;
+                            let Counts { containers, others, parts, .. } = counts;
                             let object =
                                 json!({"path": shown, "containers": containers, "others": others, "parts": parts});
                             line(object, counts.text())
                         }
-                        Err(error) => failed("read", error),
+                        Err(error) => {
+                            own.unread += 1;
+                            failed("read", error)
+                        }
                     });
                     continue;
                 }
-                Err(error) => failed("opened", error),
+                Err(error) => {
+                    has_unopened = true;
+                    failed("opened", error)
+                }
             };
             note_joins(&mut joined, &found, found.joins());
             containers.push(container);
@@ -115,9 +137,15 @@ impl<'a> Folder<'a> {
             }
             None => true,
         });
-        own.containers = containers.len() as u64;
+        own.containers = containers.len() as u64 - unknown;
+        own.unread += unknown;
         below.add(own);
-        Ok(Self { path, containers, folders, own, all: below })
+        Ok(Self { path, containers, folders, own, all: below, has_unopened })
+    }
+
+    /// Returns whether all in it could be looked at.
+    pub(super) fn is_whole(&self) -> bool {
+        self.all.unread == 0 && !self.has_unopened
     }
 
     /// Prints it for people.
@@ -170,9 +198,13 @@ fn count_below(top: &Entry) -> Result<Counts, Error> {
                     candidates.push(entry.path().to_owned());
                 }
             }
-            Met::Other(_) => counts.others += 1,
-            // What this user may not see is not counted.
-            Met::Failed(path, error) if error.kind() == ErrorKind::PermissionDenied && path != top.path() => {}
+            Met::Other(listed) => match listed.entry() {
+                Err(error) if error.is_unread() => counts.unread += 1,
+                _ => counts.others += 1,
+            },
+            Met::Failed(path, error) if error.kind() == ErrorKind::PermissionDenied && path != top.path() => {
+                counts.unread += 1;
+            }
             Met::Failed(_, error) => failed = Some(error),
             Met::End => {}
         }
