@@ -3,12 +3,13 @@
 import io
 import json
 import os
+import signal
 import subprocess
 
 import numpy as np
 import pytest
 
-from support import FIXTURES, run
+from support import BIN, FIXTURES, run, wait_for
 from support.writers.kdb import Episode, Record, pack
 
 EPISODE = FIXTURES / "ep_001.wshard"
@@ -113,6 +114,16 @@ def test_failures_leave_nothing(tmp_path):
     fake.chmod(0o755)
     fails(EPISODE, "cam0", "ffmpeg ended with exit status: 8: Unknown encoder",
           env=os.environ | {"PATH": f"{fake.parent}:{os.environ['PATH']}"})
+    # One that cannot write the end, and succeeds.
+    fake.write_text("#!/bin/sh\ncat >/dev/null\necho 'Error writing trailer: No space left on device' >&2\n")
+    path = os.environ | {"PATH": f"{fake.parent}:{os.environ['PATH']}"}
+    fails(EPISODE, "cam0", "v.mp4: ffmpeg ended with exit status: 0: Error writing trailer: No space", env=path)
+    # SIGTERM in the middle.
+    fake.write_text("#!/bin/sh\nwhile dd bs=4096 count=1 of=/dev/null 2>/dev/null; do sleep 0.05; done\n")
+    with subprocess.Popen([BIN, "export", EPISODE, "--mp4", "cam0", "-o", out / "v.mp4"], env=path) as process:
+        wait_for(lambda: os.listdir(out), what="the video")
+        process.terminate()
+        assert process.wait(30) == -signal.SIGTERM and os.listdir(out) == []
     # Nothing is ever overwritten.
     (out / "v.mp4").write_bytes(b"precious")
     done = run("export", EPISODE, "--mp4", "cam0", "-o", out / "v.mp4")
@@ -120,6 +131,16 @@ def test_failures_leave_nothing(tmp_path):
     for rate in "0", "-3", "nan":
         assert run("export", EPISODE, "--mp4", "cam0", f"--fps={rate}").returncode == 2
     assert run("export", EPISODE).returncode == 2
+
+
+def test_a_disk_that_takes_nothing_is_named(tmp_path):
+    assert os.geteuid() == 0, "this test mounts a small disk, as root"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", tmp_path], check=True)
+    try:
+        done = run("export", EPISODE, "--mp4", "cam0", "-o", tmp_path / "v.mp4")
+        assert (done.returncode, done.stderr) == (1, f"shardfs: {tmp_path}/v.mp4: Read-only file system\n")
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
 
 
 def test_compressed_copies(tmp_path):

@@ -6,6 +6,7 @@
 mod frames;
 
 use std::{
+    fs::File,
     io::{self, Read, Write},
     os::{fd::AsRawFd, unix::process::CommandExt},
     path::{Path, PathBuf},
@@ -112,7 +113,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     check_gaps(&camera.frames).with_context(in_path)?;
     let first = frames::read(&camera.frames[0]).with_context(in_path)?;
     ffmpeg
-        .args(["-hide_banner", "-loglevel", "error", "-nostdin", "-f", "rawvideo", "-pix_fmt", "rgb24"])
+        .args(["-hide_banner", "-loglevel", "error", "-xerror", "-nostdin", "-f", "rawvideo", "-pix_fmt", "rgb24"])
         .args(["-video_size", &format!("{}x{}", first.width, first.height), "-framerate", &rate.to_string()])
         // Players expect colours of half the resolution, which needs even sides.
         .args(["-i", "pipe:0", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p"])
@@ -120,10 +121,10 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        // Ctrl-C is for this process, which ends the other one.
+        // Signals are for this process, which ends the other one.
         .process_group(0);
     let mut repeated = 0;
-    to.put_file(&name, None, None, |file| -> anyhow::Result<bool> {
+    let fill = |file: &File| -> anyhow::Result<bool> {
         let process = ffmpeg.arg(format!("/proc/{}/fd/{}", process::id(), file.as_raw_fd())).spawn();
         let mut process = Running(process.context("ffmpeg")?);
         let mut pipe = process.0.stdin.take().context("ffmpeg has no input")?;
@@ -141,15 +142,23 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             return Ok(false);
         }
         let status = process.0.wait()?;
-        if !status.success() {
-            let said = said.join().unwrap_or_default();
-            let said = String::from_utf8_lossy(&said);
+        // On a full disk, some versions say that the end could not be written, and succeed.
+        let said = said.join().unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
+        if !status.success() || !said.trim().is_empty() {
             bail!("{}: ffmpeg ended with {status}: {}", output.display(), one_line(said.trim()));
         }
         repeated = sent;
-        file.sync_all()?;
+        file.sync_all().with_context(shown)?;
         Ok(true)
-    })?;
+    };
+    let mut filled = Ok(false);
+    let put = to.put_file(&name, None, None, |file| {
+        filled = fill(file);
+        Ok::<_, io::Error>(matches!(filled, Ok(true)))
+    });
+    put.with_context(shown)?;
+    filled?;
     bar.finish_and_clear();
     interrupt.check()?;
     if !arguments.quiet {

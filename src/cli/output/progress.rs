@@ -1,17 +1,22 @@
-//! Progress on a terminal, and work that Ctrl-C ends.
+//! Progress on a terminal, and work that a signal ends.
 
 use std::{
     io::Write,
     sync::{
         Arc, Once,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     thread,
 };
 
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
-use signal_hook::{consts::SIGINT, flag, iterator::Signals, low_level};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+    iterator::Signals,
+    low_level,
+};
 
 /// Returns a progress bar on stderr, hidden if that is no terminal.
 pub(in crate::cli) fn bar(quiet: bool, length: u64, template: &str) -> ProgressBar {
@@ -44,29 +49,37 @@ pub(in crate::cli) fn interruptible_bar(quiet: bool, template: &str) -> Progress
     bar
 }
 
-/// Whether Ctrl-C was pressed. The first time stops the work, which leaves nothing behind; a second one ends the process.
-pub(in crate::cli) struct Interrupt(Arc<AtomicBool>);
+/// Whether SIGINT or SIGTERM has come. The first time stops the work, which leaves nothing behind; a second one ends the
+/// process.
+pub(in crate::cli) struct Interrupt {
+    has_come: Arc<AtomicBool>,
+    signal: Arc<AtomicUsize>,
+}
 
 impl Interrupt {
     /// Begins to watch.
     pub(in crate::cli) fn new() -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let _ = flag::register_conditional_default(SIGINT, stop.clone());
-        let _ = flag::register(SIGINT, stop.clone());
-        Self(stop)
+        let (has_come, signal) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        for number in [SIGINT, SIGTERM] {
+            let _ = flag::register_conditional_default(number, has_come.clone());
+            let _ = flag::register_usize(number, signal.clone(), usize::try_from(number).unwrap_or_default());
+            let _ = flag::register(number, has_come.clone());
+        }
+        Self { has_come, signal }
     }
 
     pub(in crate::cli) fn has_come(&self) -> bool {
-        self.0.load(Relaxed)
+        self.has_come.load(Relaxed)
     }
 
-    /// Ends the process as SIGINT does by default, if it has come.
+    /// Ends the process as the signal does by default, if one has come.
     ///
     /// # Errors
     /// If it has come and the process goes on.
     pub(in crate::cli) fn check(&self) -> anyhow::Result<()> {
         if self.has_come() {
-            let _ = low_level::emulate_default_handler(SIGINT);
+            let signal = i32::try_from(self.signal.load(Relaxed)).unwrap_or(SIGINT);
+            let _ = low_level::emulate_default_handler(signal);
             bail!("interrupted");
         }
         Ok(())
