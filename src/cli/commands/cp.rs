@@ -30,12 +30,12 @@ const WAITING: usize = 256;
 
 /// Copy files out of containers, without a mount
 ///
-/// Wildcards (*, ?, [...], ** for any folders) in paths also match inside containers; quote them, so that the shell does
-/// not expand them. Copies keep their path from the container's name on, or from the first wildcard if that comes
-/// earlier. Times and modes are those that a mount would show, except that folders are writable. Files that DEST already
-/// has with the same size and time are skipped, so an interrupted copy can be continued. Damaged files are reported, and
-/// all others are copied. Pictures of raw pixels are uncompressed in a mount, because their sizes are then known;
-/// --compress makes them smaller.
+/// Wildcards (*, ?, [...], [!...], **/ for any folders) in paths also match inside containers; quote them, so that the
+/// shell does not expand them. Copies keep their path from the container's name on, or from the first wildcard if that
+/// comes earlier. Times and modes are those that a mount would show, except that folders are writable. Files that DEST
+/// already has with the same size and time are skipped, so an interrupted copy can be continued. Damaged files are
+/// reported, and all others are copied. Pictures of raw pixels are uncompressed in a mount, because their sizes are then
+/// known; --compress makes them smaller.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs cp 'data/*.wshard/signal/joint_*.npy' out/

@@ -26,7 +26,7 @@ const HIDDEN: [&str; 2] = [".file", ".raw"];
 
 /// List what a mount would show, without a mount
 ///
-/// Wildcards (*, ?, [...], ** for any folders) in paths also match inside containers; quote them.
+/// Wildcards (*, ?, [...], [!...], **/ for any folders) in paths also match inside containers; quote them.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 #[command(after_help = "Examples:

@@ -112,6 +112,9 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let mut options = vfs::Options { control: !arguments.public, ..options(&arguments.view) };
     if arguments.flat {
+        if arguments.source.is_file() {
+            bail!("{}: --flat shows no container as a folder; leave it out", arguments.source.display());
+        }
         options.formats = &[];
     }
     let site = open(&arguments.source, options, access, tls)?;

@@ -37,7 +37,7 @@ pub(in crate::cli) struct Selected {
 enum Part {
     Name(PathBuf),
     Pattern(Pattern),
-    /// `**`: any folders, or none.
+    /// `**` before a slash: any folders, or none.
     Folders,
 }
 
@@ -70,6 +70,9 @@ pub(in crate::cli) fn select(path: &Path, options: vfs::Options) -> anyhow::Resu
     let kept = if place.entry.warnings()?.is_some() { place.kept } else { PathBuf::new() };
     let mut selection = Selection { found: vec![], is_pattern, failed: vec![] };
     selection.expand(Selected { entry: place.entry, kept, shown: prefix }, &parts);
+    if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        selection.found.retain(|found| found.entry.is_folder());
+    }
     if selection.found.is_empty() && selection.failed.is_empty() {
         bail!("{}: nothing matches", path.display());
     }
@@ -122,7 +125,7 @@ impl Selection {
                 Part::Folders => {
                     let fits = |name: &OsStr| !name.as_encoded_bytes().starts_with(b".");
                     let folders = self.children(&here, fits).into_iter();
-                    // The rest may match here, or in any folder below. Without a rest: everything below.
+                    // The rest may match here, or in any folder below. Without a rest it is a `*`.
                     if rest.is_empty() {
                         inner.extend(folders.map(|child| (child, rest)));
                     } else {
@@ -181,6 +184,8 @@ mod tests {
         assert_eq!(found("ep_001.wshard/**/rgb.npy"), ["ep_001.wshard/signal/cam0/rgb.npy"]);
         assert_eq!(found("ep_00[1]*/don?.npy"), ["ep_001.wshard/done.npy"]);
         assert_eq!(found("ep_001.wshard/.raw/signal/gripper*"), ["ep_001.wshard/.raw/signal/gripper_open.bin"]);
+        assert_eq!(found("ep_001.wshard/s*/"), ["ep_001.wshard/signal"]);
+        assert!(found("ep_001.wshard/don*/").is_empty());
         assert!(found("ep_*.wshard/nothing*").is_empty());
         assert!(found("notes.txt/*").is_empty());
     }
