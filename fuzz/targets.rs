@@ -765,7 +765,7 @@ pub fn tree(bytes: &[u8]) {
             assert_eq!(part, whole[from as usize..to as usize], "{name}");
         }
     }
-    let _ = tree.drain_warnings();
+    let _ = tree.notices().map(|notices| notices.drain());
 }
 
 /// Seeds for [`codecs`]: a payload of every codec behind the six bytes that it takes for codec, size, width and height.

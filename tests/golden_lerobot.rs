@@ -82,7 +82,7 @@ fn damaged_data_sets_give_values_or_errors() {
                     read += container.read(&file);
                 }
                 let _ = container.tree.description(&container.reader);
-                drop(container.tree.drain_warnings());
+                drop(container.tree.notices().map(|notices| notices.drain()));
             }
         }
     }

@@ -40,7 +40,6 @@ pub(crate) fn to_half(number: f64) -> u16 {
 }
 
 /// Returns the bits of the nearest bf16. Ties go to the even one.
-#[expect(clippy::cast_possible_truncation, reason = "the upper half")]
 pub(crate) fn to_bf16(number: f32) -> u16 {
     let bits = number.to_bits();
     if number.is_nan() {
