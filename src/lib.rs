@@ -147,9 +147,9 @@ pub use format::{DType, DateUnit, ElementType, Field, Record, TimeUnit};
 #[doc(hidden)]
 pub use source::{Leased, before_fork, forked};
 pub use store::FollowLinks;
-pub use tree::ItemInfo;
 #[cfg(feature = "unstable-internals")]
 pub use tree::add_format;
+pub use tree::{ItemInfo, ObjectField};
 pub use vfs::Problem;
 pub use video::{Program as DecoderProgram, run as run_decoder, set_program as set_decoder};
 pub use volume::{

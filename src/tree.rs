@@ -56,7 +56,7 @@ pub use formats::{
     PT, Probe, RLDS, ROSBAG, SAFETENSORS, TFRECORD, TSZIP, Unread, WSHARD, ZARR, ZARR_ZIP, detect, detect_within,
     format_of_name, is_container_name, no_others, no_part, should_be_container,
 };
-pub use item_info::ItemInfo;
+pub use item_info::{ItemInfo, ObjectField};
 pub use memory::{Probed, WorkingMemory};
 pub(crate) use memory::{no_memory, refused};
 pub use notices::{Notice, Notices};
@@ -194,6 +194,22 @@ pub trait Container: Any + Send + Sync {
         memory: &WorkingMemory<'_>,
     ) -> Result<Option<Attributes>, Fault> {
         let _ = (reader, node, memory);
+        Ok(None)
+    }
+
+    /// Returns some rows of a file of lines of JSON, as [`crate::view::attributes::Value::exact_line`] writes them, each
+    /// with a line end. `None` for files whose lines are exact. Their memory is reserved from `memory`.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn exact_rows(
+        &self,
+        reader: &ReadContext,
+        file: NodeId,
+        rows: std::ops::Range<u64>,
+        memory: &WorkingMemory<'_>,
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        let _ = (reader, file, rows, memory);
         Ok(None)
     }
 

@@ -77,19 +77,6 @@ def _meant(found: dict[str, Any]) -> Any:
             return found
 
 
-def plain(value: Any) -> Any:
-    """Returns a value of JSON with what stands for bytes and references replaced."""
-    if isinstance(value, list):
-        return [plain(each) for each in value]
-    if isinstance(value, dict):
-        if value.keys() == {"base64"} and isinstance(value["base64"], str):
-            return base64.b64decode(value["base64"])
-        if value.keys() == {"path"} and isinstance(value["path"], str):
-            return value["path"]
-        return {name: plain(each) for name, each in value.items()}
-    return value
-
-
 def _nested(shape: tuple[int, ...], value: Any) -> Any:
     """Returns elements of a shape, from lists in lists, as an array of objects; without axes the one element."""
     array = np.empty(shape, object)

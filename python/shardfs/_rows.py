@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import math
 from typing import TYPE_CHECKING, Any
@@ -13,10 +12,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from . import _process
 from ._array import Array, without_names
-from ._attributes import as_rows, plain
+from ._attributes import as_rows, decoded
 from ._dataset import Dataset
+from ._dtypes import of_name
 from ._errors import NotFound
-from ._files import Readable
 from ._selection import Selection, select
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Rows(Dataset):
     def _item(self) -> tuple[Any, ...]:
         if self._item_ is None:
             self._item_ = self._node.item() or ("text" if self._path.endswith((".txt", ".jsonl")) else None, None, None,
-                                                None, None, None)
+                                                None, None, None, None)
         return self._item_
 
     @property
@@ -63,10 +62,8 @@ class Rows(Dataset):
         if kind in ("sequence", "bytes"):
             return np.dtype("O", metadata={"vlen": np.dtype("u1") if self._is_single else self._values().dtype})
         if kind == "compound":
-            # The fields are those of the first line.
-            with io.BufferedReader(Readable(self._node)) as lines:
-                first = json.loads(lines.readline() or b"{}")
-            return np.dtype([(name, "O") for name in first])
+            return np.dtype([(name, "O") if of is None else (name, of_name(of[0], of[1])[0], tuple(of[2]))
+                             for name, of in self._item[6]])
         return np.dtype("O")
 
     @property
@@ -110,10 +107,12 @@ class Rows(Dataset):
     def _values(self) -> Array:
         return self._array("values.npy")
 
-    def _lines(self) -> list[Any]:
+    def _lines(self, low: int = 0, high: int = 2**63) -> list[Any]:
         node = self._node
-        meaning = _record if self._item[0] == "compound" else _value
-        values = [meaning(json.loads(line)) for line in node.read(0, node.size).splitlines()]
+        exact = node.exact_rows(low, high)
+        if exact is not None:
+            return [as_rows(decoded(line)) for line in exact.splitlines()]
+        values = [_value(json.loads(line)) for line in node.read(0, node.size).splitlines()[low:high]]
         return [value.encode() if isinstance(value, str) else value for value in values] if self._are_texts() else values
 
     def _flat(self, low: int, high: int) -> NDArray[Any]:
@@ -121,8 +120,10 @@ class Rows(Dataset):
         if self._item[0] == "compound":
             fields = self.dtype
             rows = np.empty(high - low, fields)
-            for number, row in enumerate(self._lines()[low:high]):
-                rows[number] = tuple(row[name] for name in fields.names or ())
+            texts = {name for name in fields.names or () if fields[name].kind == "S"}
+            for number, row in enumerate(self._lines(low, high)):
+                rows[number] = tuple(value.encode() if name in texts and isinstance(value, str) else as_rows(value)
+                                     for name, value in row.items())
             return rows
         found = np.empty(high - low, object)
         if self._is_single:
@@ -141,7 +142,8 @@ class Rows(Dataset):
             else:
                 values = self._values()[begin:end]
         except (NotFound, NotADirectoryError):
-            found[:] = self._lines()[low:high]
+            for number, value in enumerate(self._lines(low, high)):
+                found[number] = value
             return found
         for number, (start, stop) in enumerate(zip(offsets, offsets[1:])):
             found[number] = values[start - begin:stop - begin]
@@ -189,10 +191,6 @@ class Rows(Dataset):
 
 def _value(value: Any) -> Any:
     """Returns what a line of JSON stands for. A text is bytes, except in records."""
-    if isinstance(value, dict):
-        return base64.b64decode(value["base64"]) if value.keys() == {"base64"} else _record(value)
+    if isinstance(value, dict) and value.keys() == {"base64"}:
+        return base64.b64decode(value["base64"])
     return as_rows(value)
-
-
-def _record(value: dict[str, Any]) -> dict[str, Any]:
-    return {name: as_rows(plain(each)) for name, each in value.items()}

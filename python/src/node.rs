@@ -18,7 +18,7 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyList, PyTuple},
 };
-use shardfs::{AttributeValue, Entry, EntryKind, Error, ItemInfo, Member, MemberKind, Slice};
+use shardfs::{AttributeValue, Entry, EntryKind, Error, ItemInfo, Member, MemberKind, ObjectField, Slice};
 
 use crate::{
     error::{Panicked, caught, detached, fault, guarded, to_python},
@@ -59,7 +59,8 @@ type Info<'py> = (
     Option<String>,
 );
 
-/// What is known of a stored item: type, shape, codec, shape of chunks, dtype, bytes of the fill value.
+/// What is known of a stored item: type, shape, codec, shape of chunks, dtype, bytes of the fill value, fields of
+/// records.
 type ItemOf<'py> = (
     Option<&'static str>,
     Option<Bound<'py, PyTuple>>,
@@ -67,7 +68,11 @@ type ItemOf<'py> = (
     Option<Bound<'py, PyTuple>>,
     Option<(Cow<'static, str>, Cow<'static, str>)>,
     Option<Bound<'py, PyBytes>>,
+    Option<Vec<FieldOf>>,
 );
+
+/// A field of records: its name; short name and type string of its elements, and their axes.
+type FieldOf = (String, Option<(Cow<'static, str>, Cow<'static, str>, Vec<u64>)>);
 
 /// Returns the word for a kind of members.
 fn word(kind: MemberKind) -> &'static str {
@@ -213,16 +218,27 @@ impl Node {
     }
 
     /// Description of the stored item that a file or folder shows: type, shape, codec, shape of chunks,
-    /// short name and type string of the elements, and bytes of the fill value. None for all others.
+    /// short name and type string of the elements, bytes of the fill value, and the fields of records. None for all
+    /// others.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Option<ItemOf<'py>>> {
-        let Some(ItemInfo { stored_type, dtype, shape, codec, chunks, fill, .. }) = self.run(py, Entry::item_info)?
+        let Some(ItemInfo { stored_type, dtype, shape, codec, chunks, fill, fields, .. }) =
+            self.run(py, Entry::item_info)?
         else {
             return Ok(None);
         };
         let tuple = |axes: Option<Vec<u64>>| axes.map(|axes| PyTuple::new(py, axes)).transpose();
         let dtype = dtype.map(|dtype| (dtype.name(), dtype.descr()));
         let fill = fill.map(|fill| PyBytes::new(py, &fill));
-        Ok(Some((stored_type, tuple(shape)?, codec, tuple(chunks)?, dtype, fill)))
+        let field =
+            |(name, of): ObjectField| (name.into(), of.map(|(dtype, axes)| (dtype.name(), dtype.descr(), axes)));
+        let fields = fields.map(|fields| fields.into_iter().map(field).collect());
+        Ok(Some((stored_type, tuple(shape)?, codec, tuple(chunks)?, dtype, fill, fields)))
+    }
+
+    /// Some rows of a file of lines of JSON, with marks for what JSON has no form for. None for files whose lines have
+    /// nothing to mark.
+    fn exact_rows<'py>(&self, py: Python<'py>, low: u64, high: u64) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        Ok(self.run(py, |entry| entry.exact_rows(low..high))?.map(|lines| PyBytes::new(py, &lines)))
     }
 
     /// Whether the container that contains this has groups of its own.

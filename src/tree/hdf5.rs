@@ -21,14 +21,14 @@ mod values;
 mod walk;
 
 use std::{
-    ops::ControlFlow,
+    ops::{ControlFlow, Range},
     sync::{Arc, OnceLock},
 };
 
 use super::{
     Child, Container, DESCRIPTION, ItemInfo, NodeId, NodeKind, Notice, Notices, Overview, ROOT, Siblings,
     WorkingMemory, describe, links, names,
-    rows::{FixedTexts, Form as RowForm, Padding as RowPadding, RowFiles},
+    rows::{FixedTexts, Form as RowForm, Padding as RowPadding, RowFiles, Rows as _},
 };
 use crate::{
     cache::{BlockError, Buffer},
@@ -36,7 +36,7 @@ use crate::{
         Class, FormatError,
         hdf5::{Padding, Superblock},
     },
-    source::SourceError,
+    source::{Memory, SourceError},
     view::{Array, Fault, ReadContext, View, attributes::Attributes, parquet::Parquet},
 };
 use form::{FormKind, Texts};
@@ -156,7 +156,7 @@ impl Hdf5 {
             FormKind::Rows => {
                 let elements = elements::stored(&self.store, context, described.object.at, dataset, form)?;
                 let (store, datatype) = (self.store.clone(), dataset.datatype.clone());
-                let rows = JsonRows { store, elements, count: form.elements, datatype };
+                let rows = JsonRows { store, elements, count: form.elements, datatype, is_exact: false };
                 (RowFiles::new(rows, number), RowForm::JsonLines)
             }
             FormKind::Plain(plain) => {
@@ -600,6 +600,35 @@ impl Container for Hdf5 {
             }
             _ => Ok(None),
         }
+    }
+
+    fn exact_rows(
+        &self,
+        context: &ReadContext,
+        id: NodeId,
+        rows: Range<u64>,
+        memory: &WorkingMemory<'_>,
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        let Some(node) = Node::unpack(id).filter(|node| node.part == Part::Lines) else { return Ok(None) };
+        let Some(object) = self.dataset_at(context, node.place)? else { return Ok(None) };
+        let Ok(described) = &object.found else { return Ok(None) };
+        let (Some(dataset), Some(form)) = (described.object.dataset(), &described.form) else { return Ok(None) };
+        if !matches!(form.kind, FormKind::Rows) {
+            return Ok(None);
+        }
+        let elements = elements::stored(&self.store, context, described.object.at, dataset, form)?;
+        let (store, datatype) = (self.store.clone(), dataset.datatype.clone());
+        let found = JsonRows { store, elements, count: form.elements, datatype, is_exact: true };
+        let rows = rows.start.min(form.elements)..rows.end.min(form.elements);
+        let mut lines = Vec::new();
+        found.each(context, memory, rows, &mut |row| {
+            let row = row.unwrap_or(b"null");
+            memory.reserve(row.len() as u64 + 1)?;
+            lines.extend_from_slice(row);
+            lines.push(b'\n');
+            Ok(())
+        })?;
+        Ok(Some(lines))
     }
 
     fn item_info(&self, context: &ReadContext, id: NodeId) -> Result<Option<ItemInfo>, Fault> {

@@ -4,6 +4,10 @@ use std::borrow::Cow;
 
 use crate::{format::ElementType, view::Array};
 
+/// A field of records that are shown as lines: its name, type of elements and axes. Without a type, its values have no
+/// common size.
+pub type ObjectField = (Box<str>, Option<(ElementType, Vec<u64>)>);
+
 /// Description of the stored item that a file shows. `None` stands for unknown values, and for those without a meaning
 /// for the item.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,6 +18,8 @@ pub struct ItemInfo {
     pub stored_type: Option<&'static str>,
     /// The names of the numbers of an enumeration, as in `enum` of `container.json`.
     pub names: Option<Box<str>>,
+    /// The fields of records that are shown as lines.
+    pub fields: Option<Vec<ObjectField>>,
     /// Elements along each axis, the outermost first.
     pub shape: Option<Vec<u64>>,
     /// The codec that it is stored with.

@@ -1,5 +1,7 @@
 //! Attributes of groups and arrays, with their types.
 
+use std::ops::Range;
+
 use super::{Array, Entry, Error};
 use crate::{
     cache::BlockError,
@@ -25,6 +27,17 @@ pub enum AttributeValue {
 }
 
 impl Entry {
+    /// Returns some rows of a file of lines of JSON, each with a line end, with the marks of [`AttributeValue::Elements`].
+    /// `None` for files whose lines have nothing to mark.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_range`].
+    pub fn exact_rows(&self, rows: Range<u64>) -> Result<Option<Vec<u8>>, Error> {
+        let found =
+            self.ask(|tree, reader, node| tree.exact_rows(reader, node, rows, &WorkingMemory::held(&reader.cache)))?;
+        Ok(found.flatten())
+    }
+
     /// Returns the attributes of a group (a folder), or of the array that a file or folder shows, in stored order. Empty
     /// if it has none.
     ///

@@ -441,3 +441,19 @@ def test_types_of_numcodecs_in_all_spellings(tmp_path, spelling):
     array = zarr.create_array(tmp_path / "x.zarr", shape=(5,), chunks=(5,), dtype="f4", filters=filters, compressors=None)
     array[...] = np.arange(5) * 2.5
     assert np.array_equal(sh.open(tmp_path / "x.zarr")["array"][...], array[...])
+
+
+@pytest.mark.parametrize("count", [3, 0])
+def test_fields_beside_a_text_of_varying_length(tmp_path, count):
+    record = np.dtype([("n", h5py.string_dtype()), ("x", "<f8"), ("y", "<f4"), ("c", "<c16"), ("s", "S4"), ("b", "?"),
+                       ("i", "<i8"), ("in", [("u", "<f8")]), ("v", "<f8", (2,))])
+    rows = [("a", np.nan, np.inf, 1 + 2j, b"ab", True, 2**62 + 1, (np.nan,), (1, np.nan)),
+            ("b", -np.inf, 0.1, complex(np.nan, np.inf), b"\xff", False, 1, (2.0,), (1, 2)),
+            (b"\xff\xfe", 1, 1, 0, b"", False, 1, (2.0,), (-np.inf, 2))]
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        stored = file.create_dataset("r", data=np.array(rows[:count], record))[()]
+    found = sh.open(tmp_path / "x.h5")["r"]
+    assert found.dtype == record and found.shape == (count,)
+    for name in record.names[1:]:
+        assert found[name].dtype == stored[name].dtype and found[name].tobytes() == stored[name].tobytes(), name
+    assert found["n"].tolist() == ["a", "b", b"\xff\xfe"][:count] and len(found[1:]["x"]) == max(count - 1, 0)

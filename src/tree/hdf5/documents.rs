@@ -10,7 +10,7 @@ use super::{
     form::{Form, FormKind, Plain, Texts},
     node::Place,
     store::{Damage, Described, Held, Store},
-    values::Values,
+    values::{Values, has_texts},
     walk::LeftOut,
 };
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
     limits,
     source::Memory,
     tree::{
-        HDF5, ItemInfo, attributes,
+        HDF5, ItemInfo, ObjectField, attributes,
         describe::{self, Item},
         memory::WorkingMemory,
         names, overview,
@@ -30,7 +30,7 @@ use crate::{
     },
     view::{
         Array, Fault, ReadContext, View,
-        attributes::{Attributes, INLINE, Value},
+        attributes::{Attributes, INLINE, Value, key},
     },
 };
 
@@ -222,6 +222,7 @@ impl Hdf5 {
         ItemInfo {
             dtype,
             stored_type: word(dataset, &form.kind),
+            fields: if let FormKind::Rows = form.kind { fields(&dataset.datatype) } else { None },
             shape: dataset.space.dims.clone(),
             chunks,
             codec: Some(dataset.pipeline.name().into()),
@@ -489,6 +490,17 @@ fn type_name(dataset: &Dataset, form: &Form) -> Json {
         FormKind::Null => Plain::of_type(&dataset.datatype).map_or(json!("text"), |of| array(&of)),
         FormKind::Broken(_) => Json::Null,
     }
+}
+
+/// Returns the fields of records that are shown as lines.
+fn fields(datatype: &Datatype) -> Option<Vec<ObjectField>> {
+    let TypeClass::Compound(members) = &datatype.class else { return None };
+    let field = |datatype: &Datatype| {
+        let is_value = matches!(datatype.class, TypeClass::Text(_)) || !has_texts(datatype);
+        let plain = Plain::of_type(datatype).filter(|_| is_value)?;
+        Some((plain.element, plain.inner))
+    };
+    Some(members.iter().map(|member| (key(&member.name).into(), field(&member.datatype))).collect())
 }
 
 /// Returns a word for datasets that are not arrays of one type.

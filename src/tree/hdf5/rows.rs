@@ -207,6 +207,8 @@ pub(super) struct JsonRows {
     pub(super) elements: View,
     pub(super) count: u64,
     pub(super) datatype: Datatype,
+    /// Whether the JSON is exact ([`crate::view::attributes::Value::exact_line`]).
+    pub(super) is_exact: bool,
 }
 
 impl fmt::Debug for JsonRows {
@@ -233,7 +235,7 @@ impl Rows for JsonRows {
         each_element(&self.elements, self.datatype.size, reader, memory, rows, &mut |element| {
             memory.used.set(0);
             let value = values.element(&self.datatype, element)?;
-            each(Some(&value.line(reader, memory)?))
+            each(Some(&if self.is_exact { value.exact_line(reader, memory) } else { value.line(reader, memory) }?))
         })
     }
 }

@@ -174,7 +174,7 @@ impl<'a> Values<'a> {
 }
 
 /// Returns whether a type contains texts of fixed size, whose padding is not shown.
-fn has_texts(datatype: &Datatype) -> bool {
+pub(super) fn has_texts(datatype: &Datatype) -> bool {
     match &datatype.class {
         Class::Text(_) => true,
         Class::Compound(members) => members.iter().any(|member| has_texts(&member.datatype)),
