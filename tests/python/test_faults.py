@@ -502,7 +502,7 @@ def test_a_disk_that_fails(tmp_path):
         assert told[0]["container"] == "utf8.bin" and told[0]["path"] == "b.npy"
         assert "Input/output error" in told[0]["message"] and told[0]["offset"] > 100
         checked = run("verify", "--json", disk / "x.idv/columns/t/utf8.bin")
-        assert checked.returncode == 1 and "Input/output error" in checked.stdout.decode()
+        assert checked.returncode == 2 and "Input/output error" in checked.stdout.decode()
 
 
 def test_a_server_that_does_not_answer(writers, tmp_path):

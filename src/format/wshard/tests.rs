@@ -321,9 +321,9 @@ fn content_types() {
         Value::Array { dtype: DType::U8, shape: vec![2, 3], data_offset: 20, inferred: false, source: "tensor_v1" };
     let (image, bytes) = (Value::Image, Value::Bytes);
     let expected =
-        [array, bytes.clone(), bytes.clone(), bytes.clone(), Value::Json, Value::Text, image("png"), image("jpg")];
+        [array, bytes.clone(), bytes.clone(), bytes.clone(), Value::Json, Value::Text, image(".png"), image(".jpg")];
     assert_eq!(values[..8], expected.iter().collect::<Vec<_>>()[..]);
-    assert_eq!(values[8..], [&image("bin"), &image("png"), &bytes]);
+    assert_eq!(values[8..], [&image(".bin"), &image(".png"), &bytes]);
 
     let mut big_endian = build(1, &items);
     big_endian[6] = 4;
