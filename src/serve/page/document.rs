@@ -59,18 +59,19 @@ pub(super) fn kind(name: &Path) -> Kind {
 pub(super) fn write(html: &mut Html, file: &Entry, query: &Query) -> Result<(), Error> {
     match kind(file.path()) {
         Kind::Picture => {
-            html.raw("<figure class=\"picture\"><img id=\"picture\" alt=\"").text(&file.name().to_string_lossy());
-            html.raw("\" src=\"").text(&paths::address(file)).raw("\"><figcaption></figcaption></figure>");
+            let markup =
+                r#"<figure class="picture"><img id="picture" alt="{}" src="{}"><figcaption></figcaption></figure>"#;
+            html.fill(markup, &[&file.name().to_string_lossy(), &paths::address(file)]);
             Ok(())
         }
         Kind::Json if file.size() <= JSON => {
             // Read here, so that damage becomes the page's status.
             file.read_range(0, 1)?;
             html.raw(
-                "<div class=\"bar\" data-json-tools hidden><button type=\"button\" id=\"unfold\">Unfold all</button>",
+                r#"<div class="bar" data-json-tools hidden><button type="button" id="unfold">Unfold all</button>"#,
             );
-            html.raw("<button type=\"button\" id=\"fold\">Fold all</button></div><div id=\"json\">");
-            html.raw("<pre class=\"source\" tabindex=\"0\">").file(file).raw("</pre></div>");
+            html.raw(r#"<button type="button" id="fold">Fold all</button></div><div id="json">"#);
+            html.raw(r#"<pre class="source" tabindex="0">"#).file(file).raw("</pre></div>");
             Ok(())
         }
         Kind::Json | Kind::Text => write_text(html, file, query),
@@ -94,7 +95,7 @@ fn write_text(html: &mut Html, file: &Entry, query: &Query) -> Result<(), Error>
     if bytes.is_empty() {
         html.raw("<p class=\"empty\">This file is empty.</p>");
     } else {
-        html.raw("<pre class=\"source\" tabindex=\"0\">").text(&String::from_utf8_lossy(&bytes)).raw("</pre>");
+        html.fill(r#"<pre class="source" tabindex="0">{}</pre>"#, &[&String::from_utf8_lossy(&bytes)]);
     }
     write_links(html, file, at, next, TEXT);
     Ok(())
@@ -117,7 +118,7 @@ fn write_bytes(html: &mut Html, file: &Entry, query: &Query) -> Result<(), Error
         let offset = at + (number * LINE) as u64;
         dump += &format!("{offset:08x}  {:<width$}  {shown}\n", digits.join(" "), width = LINE * 3 - 1);
     }
-    html.raw("<pre class=\"source bytes\" tabindex=\"0\">").text(&dump).raw("</pre>");
+    html.fill(r#"<pre class="source bytes" tabindex="0">{}</pre>"#, &[&dump]);
     write_links(html, file, at, at + bytes.len() as u64, BYTES);
     Ok(())
 }

@@ -156,8 +156,8 @@ pub(super) fn write(html: &mut Html, folder: &Entry, page: &Page, damage: &HashM
     if !list.begin(html) {
         return;
     }
-    html.raw("<table class=\"list of-files\"><thead><tr><th scope=\"col\">Name</th><th scope=\"col\">Holds</th>");
-    html.raw("<th scope=\"col\" class=\"num\">Size</th></tr></thead><tbody>");
+    html.raw(r#"<table class="list of-files"><thead><tr><th scope="col">Name</th><th scope="col">Holds</th>"#);
+    html.raw(r#"<th scope="col" class="num">Size</th></tr></thead><tbody>"#);
     for row in &page.rows {
         write_row(html, folder, row, damage.get(&row.name));
     }
@@ -186,26 +186,24 @@ impl List<'_> {
     /// section is whole. Returns whether there are any.
     pub(super) fn begin(&self, html: &mut Html) -> bool {
         let Self { id, title, before, shown, .. } = *self;
-        html.raw("<section class=\"files\" aria-labelledby=\"").raw(id).raw("-title\"><div class=\"bar\"><h2 id=\"");
-        html.raw(id).raw("-title\">").raw(title).raw("</h2><span class=\"count\">");
         let (first, last) = (html::grouped(before + 1), html::grouped(before + shown));
-        html.text(&match self.total {
+        let count = match self.total {
             Some(1) if shown == 1 => "1 entry".into(),
             Some(total) if total == shown => format!("{} entries", html::grouped(total)),
             Some(total) => format!("{first}–{last} of {}", html::grouped(total)),
             None => format!("{first}–{last} of more"),
-        });
-        html.raw("</span><form class=\"filter\" role=\"search\"><input type=\"search\" name=\"q\" placeholder=\"");
-        html.raw(if self.is_long { "Filter names, then Enter" } else { "Filter names" });
-        html.raw("\" aria-label=\"Filter names\" autocomplete=\"off\" spellcheck=\"false\" value=\"").text(self.filter);
-        html.raw("\" data-long=\"").raw(if self.is_long { "true" } else { "false" }).raw("\">");
+        };
+        let (hint, is_long) =
+            if self.is_long { ("Filter names, then Enter", "true") } else { ("Filter names", "false") };
+        let markup = include_str!("assets/list.html").trim_end();
+        html.fill(markup, &[id, id, title, &count, hint, self.filter, is_long]);
         for (name, value) in &self.hidden {
-            html.raw("<input type=\"hidden\" name=\"").raw(name).raw("\" value=\"").text(value).raw("\">");
+            html.fill(r#"<input type="hidden" name="{}" value="{}">"#, &[name, value]);
         }
         html.raw("</form></div>");
         if shown == 0 {
             let reason = if self.filter.is_empty() { "This folder is empty." } else { "No name holds this text." };
-            html.raw("<p class=\"empty\">").raw(reason).raw("</p></section>");
+            html.fill(r#"<p class="empty">{}</p></section>"#, &[reason]);
         }
         shown > 0
     }
@@ -222,36 +220,31 @@ fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>
     };
     // Links of containers are followed, those of SOURCE are not.
     let is_followed = row.kind == FileKind::Link && folder.is_inside();
-    html.raw("<tr><td class=\"name\">").icon(icon);
+    html.raw(r#"<tr><td class="name">"#).icon(icon);
     match row.kind {
-        FileKind::Folder => html.raw("<a href=\"/files/").path(&path).raw("/\">"),
+        FileKind::Folder => html.fill(r#"<a href="/files/{}/">"#, &[&paths::encode(&path)]),
         FileKind::File => html.link("/-/view/", &path),
         FileKind::Link if is_followed => html.link("/files/", &path),
-        FileKind::Link => html.raw("<span class=\"dead\">"),
+        FileKind::Link => html.raw(r#"<span class="dead">"#),
     };
     html.name(&row.name.to_string_lossy());
     html.raw(if row.kind == FileKind::Link && !is_followed { "</span>" } else { "</a>" });
     if let Some(reason) = damage {
-        html.raw(" <span class=\"badge bad\" title=\"").text(reason).raw("\">damaged</span>");
+        html.damaged(reason);
     }
-    html.raw("</td><td class=\"holds\"");
-    if row.is_container {
-        html.raw(" data-summary=\"/-/api/summary/").path(&path).raw("\"");
-    }
-    html.raw(">");
+    match row.is_container {
+        true => html.fill(r#"</td><td class="holds" data-summary="/-/api/summary/{}">"#, &[&paths::encode(&path)]),
+        false => html.raw(r#"</td><td class="holds">"#),
+    };
     if let (Some(dtype), Some(shape)) = (&row.info.dtype, &row.info.shape) {
-        html.raw("<span class=\"dtype\">").text(&dtype.name()).raw("</span> ").text(&shape_text(shape));
+        html.fill(r#"<span class="dtype">{}</span> {}"#, &[&dtype.name(), &shape_text(shape)]);
         if row.info.inferred {
-            html.raw(" <span class=\"badge\" title=\"The container does not record dtype or shape\">guess</span>");
+            html.raw(html::GUESS);
         }
     } else if row.kind == FileKind::Link {
         html.raw(if is_followed { "a link" } else { "a link, not followed" });
     }
-    html.raw("</td><td class=\"num\">");
-    if let Some(size) = row.size {
-        html.text(&html::size(size));
-    }
-    html.raw("</td></tr>");
+    html.fill(r#"</td><td class="num">{}</td></tr>"#, &[&row.size.map(html::size).unwrap_or_default()]);
 }
 
 impl Page {

@@ -12,6 +12,10 @@ use crate::{
 /// Bytes of a file that become HTML at a time. One byte becomes at most six (`&quot;`).
 const PIECE: u64 = 32 << 10;
 
+/// The mark of an array whose type and shape are guessed.
+pub(super) const GUESS: &str =
+    r#" <span class="badge" title="The container does not record dtype or shape">guess</span>"#;
+
 /// A document that grows. Markup can only be a literal of the program; everything else is escaped.
 #[derive(Debug, Default)]
 pub(super) struct Html {
@@ -24,6 +28,16 @@ impl Html {
     /// Markup.
     pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
         self.text.push_str(markup);
+        self
+    }
+
+    /// Markup with a value in the place of each `{}`, as [`Self::text`] writes it.
+    pub(super) fn fill(&mut self, markup: &'static str, values: &[&str]) -> &mut Self {
+        let mut parts = markup.split("{}");
+        self.raw(parts.next().unwrap_or_default());
+        for (part, value) in parts.zip(values) {
+            self.text(value).raw(part);
+        }
         self
     }
 
@@ -59,26 +73,21 @@ impl Html {
         self
     }
 
-    /// A number.
-    pub(super) fn number(&mut self, number: u64) -> &mut Self {
-        let _ = write!(self.text, "{number}");
-        self
-    }
-
     /// Begins a link to `path` below `route`, which ends with `/`. The caller adds what it shows, and `</a>`.
     pub(super) fn link(&mut self, route: &'static str, path: &Path) -> &mut Self {
-        self.raw("<a href=\"").raw(route).path(path).raw("\">")
-    }
-
-    /// A path as part of a URL.
-    pub(super) fn path(&mut self, path: &Path) -> &mut Self {
-        self.text(&paths::encode(path))
+        self.fill(r#"<a href="{}{}">"#, &[route, &paths::encode(path)])
     }
 
     /// Adds a symbol of `icons.svg`, hidden from screen readers.
     pub(super) fn icon(&mut self, name: &'static str) -> &mut Self {
-        self.raw("<svg class=\"icon of-").raw(name).raw("\" aria-hidden=\"true\"><use href=\"/-/assets/");
-        self.raw(super::assets::version()).raw("/icons.svg#").raw(name).raw("\"></use></svg>")
+        let markup =
+            r##"<svg class="icon of-{}" aria-hidden="true"><use href="/-/assets/{}/icons.svg#{}"></use></svg>"##;
+        self.fill(markup, &[name, super::assets::version(), name])
+    }
+
+    /// Adds the mark of something damaged.
+    pub(super) fn damaged(&mut self, reason: &str) -> &mut Self {
+        self.fill(r#" <span class="badge bad" title="{}">damaged</span>"#, &[reason])
     }
 
     /// Adds links to the parts of something long before and after the one that is shown.
@@ -89,13 +98,13 @@ impl Html {
         here: &str,
         after: Option<String>,
     ) -> &mut Self {
-        self.raw("<nav class=\"pages\" aria-label=\"").raw(label).raw("\">");
+        self.fill(r#"<nav class="pages" aria-label="{}">"#, &[label]);
         if let Some(address) = before {
-            self.raw("<a class=\"button\" rel=\"prev\" href=\"").text(&address).raw("\">← Previous</a>");
+            self.fill(r#"<a class="button" rel="prev" href="{}">← Previous</a>"#, &[&address]);
         }
-        self.raw("<span>").text(here).raw("</span>");
+        self.fill("<span>{}</span>", &[here]);
         if let Some(address) = after {
-            self.raw("<a class=\"button\" rel=\"next\" href=\"").text(&address).raw("\">Next →</a>");
+            self.fill(r#"<a class="button" rel="next" href="{}">Next →</a>"#, &[&address]);
         }
         self.raw("</nav>")
     }
@@ -117,8 +126,8 @@ impl Html {
 
     /// Adds an empty section that the script of its name fills, out of `about`.
     pub(super) fn section(&mut self, class: &'static str, name: &'static str, label: &'static str, about: &Value) {
-        self.raw("<section class=\"").raw(class).raw("\" id=\"").raw(name).raw("\" aria-label=\"").raw(label);
-        self.raw("\" data-").raw(name).raw("=\"").text(&about.to_string()).raw("\"></section>");
+        let markup = r#"<section class="{}" id="{}" aria-label="{}" data-{}="{}"></section>"#;
+        self.fill(markup, &[class, name, label, name, &about.to_string()]);
     }
 
     /// Adds all of a file as text. A document has at most one file.
@@ -256,7 +265,7 @@ mod tests {
     #[test]
     fn names_are_never_markup() {
         let mut html = Html::default();
-        html.raw("<p title=\"").text("\"><script>'&\u{202e}\u{1b}").raw("\">");
+        html.fill("<p title=\"{}\">", &["\"><script>'&\u{202e}\u{1b}"]);
         let text = String::from_utf8(html.into_bytes()).unwrap();
         assert_eq!(text, "<p title=\"&quot;&gt;&lt;script&gt;&#39;&amp;\u{fffd}202E\u{fffd}1B\">");
     }

@@ -123,10 +123,10 @@ pub(super) fn view(overview: &Overview, query: &Query) -> Option<View> {
 
 /// Writes links to the two views of a container's root.
 pub(super) fn write_views(html: &mut Html, view: View) {
-    html.raw("<nav class=\"tabs\" aria-label=\"Views\">");
+    html.raw(r#"<nav class="tabs" aria-label="Views">"#);
     for (this, label, address) in [(View::Arrays, "Arrays", "?view=arrays"), (View::Files, "Files", "?view=files")] {
-        html.raw("<a href=\"").raw(address).raw(if this == view { "\" aria-current=\"page\">" } else { "\">" });
-        html.raw(label).raw("</a>");
+        html.fill(r#"<a href="{}""#, &[address]).raw(if this == view { r#" aria-current="page""# } else { "" });
+        html.fill(">{}</a>", &[label]);
     }
     html.raw("</nav>");
 }
@@ -154,7 +154,7 @@ pub(super) fn write(html: &mut Html, container: &Entry, overview: &Overview, que
     if !list.begin(html) {
         return;
     }
-    html.raw("<table class=\"list of-files of-arrays\"><thead><tr>");
+    html.raw(r#"<table class="list of-files of-arrays"><thead><tr>"#);
     for (column, label) in COLUMNS {
         write_head(html, &wanted, column, label);
     }
@@ -170,56 +170,41 @@ pub(super) fn write(html: &mut Html, container: &Entry, overview: &Overview, que
 fn write_head(html: &mut Html, wanted: &Wanted, column: &'static str, label: &'static str) {
     let current = wanted.order.filter(|(sorted, _)| *sorted == column).map(|(_, is_down)| is_down);
     let is_number = is_number(column);
-    html.raw("<th scope=\"col\"").raw(if is_number { " class=\"num\"" } else { "" });
-    html.raw(match current {
-        Some(true) => " aria-sort=\"descending\"",
-        Some(false) => " aria-sort=\"ascending\"",
-        None => "",
-    });
+    let (sorted, arrow) = match current {
+        Some(true) => (r#" aria-sort="descending""#, r#" <span aria-hidden="true">↓</span>"#),
+        Some(false) => (r#" aria-sort="ascending""#, r#" <span aria-hidden="true">↑</span>"#),
+        None => ("", ""),
+    };
     // The second choice turns the order, the third gives the container's own back.
     let next = match current {
         None => Some((column, is_number)),
         Some(is_down) if is_down == is_number => Some((column, !is_down)),
         Some(_) => None,
     };
-    html.raw("><a href=\"").text(&wanted.address(next, 1)).raw("\">").raw(label).raw(match current {
-        Some(true) => " <span aria-hidden=\"true\">↓</span>",
-        Some(false) => " <span aria-hidden=\"true\">↑</span>",
-        None => "",
-    });
-    html.raw("</a></th>");
+    html.raw(r#"<th scope="col""#).raw(if is_number { r#" class="num""# } else { "" }).raw(sorted);
+    html.fill(r#"><a href="{}">{}"#, &[&wanted.address(next, 1), label]).raw(arrow).raw("</a></th>");
 }
 
 fn write_row(html: &mut Html, container: &Entry, item: &Item) {
     let path = container.path().join(&item.path);
     let shown = item.numbers.as_ref().map_or_else(|| path.clone(), |numbers| container.path().join(numbers));
-    html.raw("<tr><td class=\"name\">").icon("array").link("/-/view/", &shown).name(&item.path).raw("</a>");
+    html.raw(r#"<tr><td class="name">"#).icon("array").link("/-/view/", &shown).name(&item.path).raw("</a>");
     if item.numbers.is_some() {
-        html.raw(" ").link("/-/view/", &path).raw("<span class=\"badge\">blocks</span></a>");
+        html.raw(" ").link("/-/view/", &path).raw(r#"<span class="badge">blocks</span></a>"#);
     }
     if let Some(reason) = &item.error {
-        html.raw(" <span class=\"badge bad\" title=\"").text(reason).raw("\">damaged</span>");
+        html.damaged(reason);
     }
-    html.raw("</td><td class=\"holds\">");
+    html.raw(r#"</td><td class="holds">"#);
     if let Some(name) = type_name(item) {
-        html.raw("<span class=\"dtype\">").text(&name).raw("</span>");
+        html.fill(r#"<span class="dtype">{}</span>"#, &[&name]);
     }
-    if item.info.inferred {
-        html.raw(" <span class=\"badge\" title=\"The container does not record dtype or shape\">guess</span>");
-    }
-    html.raw("</td><td class=\"holds\">");
-    if let Some(shape) = &item.info.shape {
-        html.text(&shape_text(shape));
-    }
-    html.raw("</td><td class=\"num\" data-unit=\"elements\">");
-    if let Some(count) = elements(item) {
-        html.text(&html::grouped(count));
-    }
-    html.raw("</td><td class=\"num\">");
-    if let Some(bytes) = size(item) {
-        html.text(&html::size(bytes));
-    }
-    html.raw("</td></tr>");
+    html.raw(if item.info.inferred { html::GUESS } else { "" });
+    let shape = item.info.shape.as_deref().map(shape_text).unwrap_or_default();
+    let [count, bytes] = [elements(item).map(html::grouped), size(item).map(html::size)].map(Option::unwrap_or_default);
+    let markup =
+        r#"</td><td class="holds">{}</td><td class="num" data-unit="elements">{}</td><td class="num">{}</td></tr>"#;
+    html.fill(markup, &[&shape, &count, &bytes]);
 }
 
 fn type_name(item: &Item) -> Option<Cow<'static, str>> {

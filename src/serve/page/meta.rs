@@ -50,7 +50,7 @@ fn write_object(html: &mut Html, object: &Map<String, Value>, depth: usize, left
             break;
         }
         *left = if html.len() < BYTES { *left - 1 } else { 0 };
-        html.raw("<div><dt>").text(&super::summary::shortened(name, TEXT)).raw("</dt><dd>");
+        html.fill("<div><dt>{}</dt><dd>", &[&super::summary::shortened(name, TEXT)]);
         write_value(html, value, depth, left);
         html.raw("</dd></div>");
     }

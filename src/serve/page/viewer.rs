@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     assets, document,
     elements::{Elements, shape_text},
-    episode::Episode,
+    episode::{Episode, Neighbours},
     folder,
     html::{self, Html, counted},
     items::{self, View},
@@ -32,50 +32,39 @@ const PROBLEMS: usize = 500;
 /// Episodes on a page of them.
 const EPISODES: u64 = 50;
 
+/// The link by which a file is downloaded: its address, and its name there.
+const DOWNLOAD: &str = r#"<span class="actions"><a class="button" href="{}" download="{}">Download</a></span>"#;
+
 /// A page, and its status.
 pub(super) type Made = (StatusCode, Html);
 
 /// Returns a whole page: `main` in the frame that all pages have.
 fn framed(volume: &Volume, title: &str, path: &Path, scripts: &[&'static str], main: &Html) -> Html {
     let mut html = Html::default();
-    html.raw("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">");
-    html.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
-    html.raw("<meta name=\"color-scheme\" content=\"light dark\"><title>").text(title).raw(" · shardfs</title>");
-    let mut asset = |before: &'static str, name: &'static str, after: &'static str| {
-        html.raw(before).raw("/-/assets/").raw(assets::version()).raw("/").raw(name).raw(after);
-    };
-    asset("<link rel=\"icon\" type=\"image/svg+xml\" href=\"", "icon.svg", "\">");
-    asset("<script defer src=\"", "page.js", "\"></script>");
-    for script in scripts {
-        asset("<script defer src=\"", script, "\"></script>");
+    html.fill(include_str!("assets/head.html"), &[title, assets::version()]);
+    for script in std::iter::once(&"page.js").chain(scripts) {
+        html.fill(r#"<script defer src="/-/assets/{}/{}"></script>"#, &[assets::version(), script]);
     }
     // Inline, because nothing is drawn before these are there, and requests of their own take as long as all the rest.
     html.raw("<style>").raw(assets::STYLESHEET).raw("</style><script>").raw(assets::THEME).raw("</script>");
-    html.raw("</head><body><a class=\"skip\" href=\"#main\">Skip to content</a><header class=\"top\">");
-    html.raw("<nav aria-label=\"Path\"><ol class=\"crumbs\"><li><a class=\"brand\" href=\"/files/\">");
-    html.text(&top_name(volume)).raw("</a></li>");
+    html.fill(include_str!("assets/crumbs.html"), &[&top_name(volume)]);
     let mut so_far = std::path::PathBuf::new();
     let parts: Vec<&OsStr> = path.components().map(|part| part.as_os_str()).collect();
     for (index, part) in parts.iter().enumerate() {
         so_far.push(part);
-        html.raw("<li>");
+        let name = part.to_string_lossy();
         if index + 1 == parts.len() {
-            html.raw("<span aria-current=\"page\">").text(&part.to_string_lossy()).raw("</span>");
+            html.fill(r#"<li><span aria-current="page">{}</span></li>"#, &[&name]);
         } else {
-            html.raw("<a href=\"/files/").path(&so_far).raw("/\">").text(&part.to_string_lossy()).raw("</a>");
+            html.fill(r#"<li><a href="/files/{}/">{}</a></li>"#, &[&paths::encode(&so_far), &name]);
         }
-        html.raw("</li>");
     }
-    html.raw("</ol></nav><div class=\"tools\">");
+    html.raw(r#"</ol></nav><div class="tools">"#);
     let problems = volume.problem_count();
     if problems > 0 {
-        html.raw("<a class=\"badge bad\" href=\"/-/problems\">").text(&counted(problems, "problem")).raw("</a>");
+        html.fill(r#"<a class="badge bad" href="/-/problems">{}</a>"#, &[&counted(problems, "problem")]);
     }
-    html.raw("<button type=\"button\" id=\"theme\" title=\"Light or dark (t)\" ");
-    html.raw("aria-label=\"Switch between light and dark\">");
-    html.raw("<span aria-hidden=\"true\">◐</span></button><button type=\"button\" id=\"help\" title=\"Keys (?)\" ");
-    html.raw("aria-label=\"Show the keys\"><span aria-hidden=\"true\">?</span></button></div></header>");
-    html.raw("<main id=\"main\">").push(main).raw("</main></body></html>\n");
+    html.raw(include_str!("assets/tools.html")).push(main).raw("</main></body></html>\n");
     html
 }
 
@@ -92,9 +81,9 @@ fn name_of(volume: &Volume, entry: &Entry) -> String {
 /// The page of an error.
 pub(super) fn refusal(volume: &Volume, refusal: &Refusal) -> Made {
     let mut main = Html::default();
-    main.raw("<div class=\"head\"><h1>").text(refusal.status.canonical_reason().unwrap_or("Error")).raw("</h1></div>");
-    main.raw("<p class=\"notice bad\">").text(&refusal.text).raw("</p>");
-    main.raw("<p><a class=\"button\" href=\"/files/\">To the top</a></p>");
+    let reason = refusal.status.canonical_reason().unwrap_or("Error");
+    main.fill(r#"<div class="head"><h1>{}</h1></div><p class="notice bad">{}</p>"#, &[reason, &refusal.text]);
+    main.raw(r#"<p><a class="button" href="/files/">To the top</a></p>"#);
     (refusal.status, framed(volume, "Error", Path::new(""), &[], &main))
 }
 
@@ -120,7 +109,7 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
     let inside = entry.is_inside().then(|| entry.inside());
     let inside = inside.as_deref();
     let mut main = Html::default();
-    main.raw("<div class=\"head\"><h1>");
+    main.raw(r#"<div class="head"><h1>"#);
     // An episode of a file that has many has only a number as its name.
     if let Some(inside) = inside
         && entry.episodes_of(|episodes, reader| episodes.position(reader, inside))?.flatten().is_some()
@@ -129,18 +118,17 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
     }
     main.name(&name_of(volume, entry)).raw("</h1>");
     if let (Some(overview), Some("")) = (&overview, inside) {
-        main.raw("<span class=\"badge format\">").raw(overview.format_name()).raw("</span>");
-        main.raw("<span class=\"said\">").text(&summary::line(entry, overview)).raw("</span>");
-        let own_file = entry.path().join(".file");
-        main.raw("<span class=\"actions\"><a class=\"button\" href=\"/files/").path(&own_file);
-        main.raw("\" download=\"").text(&name_of(volume, entry)).raw("\">Download</a></span>");
+        let (format, line) = (overview.format_name(), summary::line(entry, overview));
+        main.fill(r#"<span class="badge format">{}</span><span class="said">{}</span>"#, &[format, &line]);
+        let own_file = format!("/files/{}", paths::encode(&entry.path().join(".file")));
+        main.fill(DOWNLOAD, &[&own_file, &name_of(volume, entry)]);
     }
     main.raw("</div>");
     let mut scripts = PLAIN;
     if let (Some(overview), Some(inside)) = (&overview, inside) {
         if inside.is_empty() {
             for warning in entry.warnings()?.unwrap_or_default().iter().take(PROBLEMS) {
-                main.raw("<p class=\"notice\">").text(warning).raw("</p>");
+                main.fill(r#"<p class="notice">{}</p>"#, &[warning]);
             }
         }
         write_attributes(&mut main, entry);
@@ -187,49 +175,44 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
 /// Writes the attributes that a format hangs on a group or an array, if there are any.
 fn write_attributes(main: &mut Html, entry: &Entry) {
     if let Some(attributes) = meta::attributes(entry) {
-        main.raw("<section class=\"meta\" aria-label=\"Attributes\"><h2>Attributes</h2>")
-            .push(&attributes)
-            .raw("</section>");
+        main.raw(r#"<section class="meta" aria-label="Attributes"><h2>Attributes</h2>"#);
+        main.push(&attributes).raw("</section>");
     }
 }
 
 fn write_player(main: &mut Html, episode: &Episode, folder: &Entry) {
-    main.raw("<section class=\"player\" id=\"player\" aria-label=\"Player\" data-episode=\"");
     // Serializing cannot fail: all keys are texts.
-    main.text(&serde_json::to_string(episode).unwrap_or_default());
-    main.raw("\" data-neighbours=\"");
-    let neighbours = &episode.neighbours;
-    if neighbours.previous.is_some() || neighbours.next.is_some() {
-        main.text(&serde_json::to_string(neighbours).unwrap_or_default());
-    } else {
-        main.raw("/-/api/neighbours/").path(folder.path());
-    }
-    main.raw("\">");
+    let about = serde_json::to_string(episode).unwrap_or_default();
+    let neighbours = match &episode.neighbours {
+        Neighbours { previous: None, next: None } => format!("/-/api/neighbours/{}", paths::encode(folder.path())),
+        known => serde_json::to_string(known).unwrap_or_default(),
+    };
+    let markup = r#"<section class="player" id="player" aria-label="Player" data-episode="{}" data-neighbours="{}">"#;
+    main.fill(markup, &[&about, &neighbours]);
     if !episode.cameras.is_empty() {
-        main.raw("<div class=\"stage\" data-cameras=\"").number(episode.cameras.len() as u64).raw("\">");
+        main.fill(r#"<div class="stage" data-cameras="{}">"#, &[&episode.cameras.len().to_string()]);
         for camera in &episode.cameras {
-            main.raw("<figure class=\"camera\"><div class=\"frame\">");
+            main.raw(r#"<figure class="camera"><div class="frame">"#);
             if let Some(first) = Episode::first_frame(camera).filter(|_| camera.depth.is_none()) {
-                main.raw("<img alt=\"").text(&camera.name).raw("\" src=\"").text(&first).raw("\"");
+                main.fill(r#"<img alt="{}" src="{}""#, &[&camera.name, &first]);
                 if let Some((width, height)) = camera.size {
-                    main.raw(" width=\"").number(width).raw("\" height=\"").number(height).raw("\"");
+                    main.fill(r#" width="{}" height="{}""#, &[&width.to_string(), &height.to_string()]);
                 }
-                main.raw(" fetchpriority=\"high\">");
+                main.raw(r#" fetchpriority="high">"#);
             }
-            main.raw("</div><figcaption>").text(&camera.name).raw("</figcaption></figure>");
+            main.fill("</div><figcaption>{}</figcaption></figure>", &[&camera.name]);
         }
         main.raw("</div>");
     }
     if episode.steps > 0 {
         main.raw(include_str!("assets/transport.html"));
     } else {
-        main.raw("<p class=\"empty\">This episode has no steps.</p>");
+        main.raw(r#"<p class="empty">This episode has no steps.</p>"#);
     }
-    main.raw("</section><div class=\"beside\"><section class=\"signals\" id=\"signals\" aria-label=\"Signals\">");
-    main.raw("<h2 class=\"hidden\">Signals</h2></section>");
-    main.raw("<aside class=\"meta\" aria-label=\"Metadata\">");
+    main.raw(r#"</section><div class="beside"><section class="signals" id="signals" aria-label="Signals">"#);
+    main.raw(r#"<h2 class="hidden">Signals</h2></section><aside class="meta" aria-label="Metadata">"#);
     for (name, document) in &episode.meta {
-        main.raw("<h2>").text(name).raw("</h2>").push(document);
+        main.fill("<h2>{}</h2>", &[name]).push(document);
     }
     main.raw("</aside></div>");
 }
@@ -260,43 +243,32 @@ fn write_episodes(main: &mut Html, entry: &Entry, inside: &str, shown: Range<u64
     let pages = count.div_ceil(EPISODES).max(1);
     let page = query.number("episodes").unwrap_or(1).clamp(1, pages);
     let first = shown.start + (page - 1) * EPISODES;
-    main.raw("<section aria-labelledby=\"episodes-title\"><div class=\"bar\"><h2 id=\"episodes-title\">Episodes</h2>");
-    main.raw("<span class=\"count\">").text(&counted(count, "episode")).raw("</span></div>");
-    main.raw("<table class=\"list\"><thead><tr><th scope=\"col\">Episode</th><th scope=\"col\">Task</th>");
-    main.raw(
-        "<th scope=\"col\">Embodiment</th><th scope=\"col\">Success</th><th scope=\"col\" class=\"num\">Reward</th>",
-    );
-    main.raw("<th scope=\"col\" class=\"num\">Steps</th></tr></thead><tbody>");
+    main.fill(include_str!("assets/episodes.html"), &[&counted(count, "episode")]);
     let most = entry.episodes_of(|episodes, _| Ok(episodes.summarised()))?.unwrap_or(0);
     for position in first..shown.end.min(first + EPISODES) {
         let Some(folder) = entry.episodes_of(|episodes, reader| episodes.folder(reader, position))? else { break };
         let is_asked = position - first < most;
         let episode = if is_asked { entry.episode(position).ok().flatten() } else { None };
         let said = episode.as_ref().and_then(|episode| Some((episode.frames, episode.said.as_ref()?)));
-        main.raw("<tr><td class=\"name\">")
-            .icon("episode")
-            .raw("<a href=\"/files/")
-            .path(&container.join(&folder))
-            .raw("/\">Episode ");
-        main.text(&episode_name(&folder)).raw("</a>");
-        if is_asked && said.is_none() {
-            main.raw(" <span class=\"badge bad\">damaged</span>");
-        }
-        main.raw("</td><td>");
+        let address = paths::encode(&container.join(&folder));
+        main.raw(r#"<tr><td class="name">"#).icon("episode");
+        main.fill(r#"<a href="/files/{}/">Episode {}</a>"#, &[&address, &episode_name(&folder)]);
         let Some((frames, said)) = said else {
-            main.raw("</td><td></td><td></td><td class=\"num\"></td><td class=\"num\"></td></tr>");
+            main.raw(if is_asked { r#" <span class="badge bad">damaged</span>"# } else { "" });
+            main.raw(r#"</td><td></td><td></td><td></td><td class="num"></td><td class="num"></td></tr>"#);
             continue;
         };
-        main.text(&summary::shortened(&said.task, 120)).raw("</td><td>");
-        main.text(&summary::shortened(said.embodiment.as_deref().unwrap_or_default(), 120)).raw("</td><td>");
+        let embodiment = said.embodiment.as_deref().unwrap_or_default();
+        let [task, embodiment] = [&said.task, embodiment].map(|text| summary::shortened(text, 120));
+        main.fill("</td><td>{}</td><td>{}</td><td>", &[&task, &embodiment]);
         main.raw(match said.success.and_then(Success::known) {
-            Some(true) => "<span class=\"badge good\">yes</span>",
-            Some(false) => "<span class=\"badge\">no</span>",
+            Some(true) => r#"<span class="badge good">yes</span>"#,
+            Some(false) => r#"<span class="badge">no</span>"#,
             None => "",
         });
         let reward = said.total_reward.map(Value::from).filter(Value::is_number);
-        main.raw("</td><td class=\"num\">").text(&reward.map(|reward| reward.to_string()).unwrap_or_default());
-        main.raw("</td><td class=\"num\">").text(&frames.to_string()).raw("</td></tr>");
+        let reward = reward.map(|reward| reward.to_string()).unwrap_or_default();
+        main.fill(r#"</td><td class="num">{}</td><td class="num">{}</td></tr>"#, &[&reward, &frames.to_string()]);
     }
     main.raw("</tbody></table>");
     main.pages("Pages of episodes", (page, Some(pages)), page < pages, |page| format!("?episodes={page}"));
@@ -307,14 +279,14 @@ fn write_episodes(main: &mut Html, entry: &Entry, inside: &str, shown: Range<u64
 fn file_main(entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static str]), Error> {
     let mut main = Html::default();
     let array = Elements::of(entry)?;
-    main.raw("<div class=\"head\"><h1>").text(&entry.name().to_string_lossy()).raw("</h1>");
+    let name = entry.name().to_string_lossy();
+    main.fill(r#"<div class="head"><h1>{}</h1>"#, &[&name]);
     if let Some(array) = &array {
-        main.raw("<span class=\"badge format\">").text(&array.dtype.name()).raw("</span><span class=\"said\">");
-        main.text(&shape_text(&array.shape)).raw("</span>");
+        let (dtype, shape) = (array.dtype.name(), shape_text(&array.shape));
+        main.fill(r#"<span class="badge format">{}</span><span class="said">{}</span>"#, &[&dtype, &shape]);
     }
-    main.raw("<span class=\"said\">").text(&html::size(entry.size())).raw("</span><span class=\"actions\">");
-    main.raw("<a class=\"button\" href=\"").text(&paths::address(entry)).raw("\" download=\"");
-    main.text(&entry.name().to_string_lossy()).raw("\">Download</a></span></div>");
+    main.fill(r#"<span class="said">{}</span>"#, &[&html::size(entry.size())]);
+    main.fill(DOWNLOAD, &[&paths::address(entry), &name]).raw("</div>");
     let Some(array) = array else {
         if table::is_stored(entry) && entry.size() > 0 {
             match Table::of_stored(entry) {
@@ -324,14 +296,14 @@ fn file_main(entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static s
                 }
                 Err(error) if error.kind() != ErrorKind::Damaged => return Err(error),
                 // The bytes are shown below.
-                Err(error) => drop(main.raw("<p class=\"notice bad\">").text(&error.to_string()).raw("</p>")),
+                Err(error) => drop(main.fill(r#"<p class="notice bad">{}</p>"#, &[&error.to_string()])),
             }
         }
         document::write(&mut main, entry, query)?;
         return Ok((main, PLAIN));
     };
     if array.rows == 0 || array.columns == 0 {
-        main.raw("<p class=\"empty\">This array has no elements.</p>");
+        main.raw(r#"<p class="empty">This array has no elements.</p>"#);
         return Ok((main, PLAIN));
     }
     write_attributes(&mut main, entry);
@@ -358,21 +330,22 @@ pub(super) fn problems(volume: &Volume) -> Made {
         if newest.len() < PROBLEMS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     let mut main = Html::default();
-    main.raw("<div class=\"head\"><h1>Problems</h1><span class=\"said\">");
-    main.text(&counted(volume.problem_count(), "problem")).raw(" seen since this server was started</span></div>");
+    let count = counted(volume.problem_count(), "problem");
+    main.raw(r#"<div class="head"><h1>Problems</h1>"#);
+    main.fill(r#"<span class="said">{} seen since this server was started</span></div>"#, &[&count]);
     if newest.is_empty() {
-        main.raw("<p class=\"empty\">Nothing was found wrong so far. Blocks are verified when they are read.</p>");
+        main.raw(r#"<p class="empty">Nothing was found wrong so far. Blocks are verified when they are read.</p>"#);
     } else {
-        main.raw("<table class=\"list\"><thead><tr><th scope=\"col\">Container</th><th scope=\"col\">Path</th>");
-        main.raw("<th scope=\"col\">Problem</th></tr></thead><tbody>");
+        main.raw(r#"<table class="list"><thead><tr><th scope="col">Container</th><th scope="col">Path</th>"#);
+        main.raw(r#"<th scope="col">Problem</th></tr></thead><tbody>"#);
     }
     let is_alone = volume.root().is_ok_and(|root| root.is_root_of_container());
     for problem in &newest {
         // If SOURCE is one container, it is the top.
         let container = if is_alone { Path::new("") } else { &problem.container };
-        main.raw("<tr><td class=\"name\"><a href=\"/-/view/").path(container).raw("\">");
-        main.text(&problem.container.to_string_lossy()).raw("</a></td><td>").text(&problem.path);
-        main.raw("</td><td>").text(&problem.detail()).raw("</td></tr>");
+        let (address, shown) = (paths::encode(container), problem.container.to_string_lossy());
+        main.fill(r#"<tr><td class="name"><a href="/-/view/{}">{}</a></td>"#, &[&address, &shown]);
+        main.fill("<td>{}</td><td>{}</td></tr>", &[&problem.path, &problem.detail()]);
     }
     if !newest.is_empty() {
         main.raw("</tbody></table>");
