@@ -15,7 +15,7 @@ use super::{
     http::{body, files, paths},
     limits,
 };
-use crate::volume::{Entries, Entry, EntryKind, ErrorKind};
+use crate::volume::{Entry, EntryKind, ErrorKind};
 use multistatus::Writer;
 
 /// Prefix of all its addresses.
@@ -74,23 +74,39 @@ async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
     tokio::time::timeout(limit, all).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Answers with the properties of the entry at an address.
+/// Answers with the properties of the entry at an address. A read error ends the answer early, because a client that
+/// synchronises would take missing entries for removed.
 async fn properties(
     site: &Arc<Site>,
     address: String,
     with_entries: bool,
     asked: Vec<u8>,
 ) -> Result<Response, Refusal> {
-    let begin = site.run(move |site| {
+    let found = site.run(move |site| {
         let writer = Writer::new(propfind::parse(&asked)?);
         let entry = paths::find(&site.volume, &address)?;
         if !is_listed(false, &entry, false) {
             return Err(Refusal::not_found());
         }
-        Ok(Rest { writer, is_by_link: entry.is_by_link(), entry: Some(entry), entries: None, with_entries })
+        let begin = multistatus::BEGIN.to_owned() + &writer.response(&entry)?;
+        Ok((writer, begin, entry))
     });
-    let pieces = body::made(site, begin.await?, Rest::piece).await?;
-    Ok((StatusCode::MULTI_STATUS, [XML], pieces).into_response())
+    let (writer, begin, top) = found.await?;
+    let is_by_link = top.is_by_link();
+    let entries = (with_entries && top.is_folder()).then(|| top.entries()).into_iter().flatten();
+    let entries = entries.map(move |listed| {
+        let was_link = matches!(&listed, Ok(entry) if entry.kind() == EntryKind::Link);
+        match listed.and_then(Entry::or_behind) {
+            // An entry that has changed or gone since it was listed is left out.
+            Ok(entry) if is_listed(is_by_link, &entry, was_link) => Ok(writer.response(&entry).unwrap_or_default()),
+            Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::OutOfMemory) => Err(error.into()),
+            // So are damaged entries, and those that this user may not read.
+            _ => Ok(String::new()),
+        }
+    });
+    let [begin, end] = [begin, multistatus::END.to_owned()].map(|text| std::iter::once(Ok(text)));
+    let body = body::made(site, begin.chain(entries).chain(end)).await?;
+    Ok((StatusCode::MULTI_STATUS, [XML], body).into_response())
 }
 
 /// Returns whether clients see an entry of a folder. WebDAV has no links: what is behind those of containers stands in their
@@ -98,55 +114,4 @@ async fn properties(
 fn is_listed(folder_is_by_link: bool, entry: &Entry, was_link: bool) -> bool {
     let is_circle = folder_is_by_link && was_link && entry.is_folder();
     paths::is_shown(entry) && entry.kind() != EntryKind::Link && !is_circle
-}
-
-/// An answer that is under way.
-struct Rest {
-    writer: Writer,
-    with_entries: bool,
-    /// The entry that was asked for, until it is written.
-    entry: Option<Entry>,
-    /// Whether its path goes through a link.
-    is_by_link: bool,
-    /// The entries that are left of its listing.
-    entries: Option<Entries>,
-}
-
-impl Rest {
-    /// Returns the next responses, and what is left. A read error ends the answer early, because a client that
-    /// synchronises would take missing entries for removed.
-    fn piece(mut self) -> Result<(Vec<u8>, Option<Self>), Refusal> {
-        let mut xml = String::new();
-        if let Some(entry) = self.entry.take() {
-            xml.push_str(multistatus::BEGIN);
-            self.writer.write(&mut xml, &entry)?;
-            self.entries = (self.with_entries && entry.is_folder()).then(|| entry.entries());
-        }
-        for _ in 0..body::PIECE_ENTRIES {
-            if xml.len() >= body::PIECE_BYTES {
-                break;
-            }
-            let listed = self.entries.as_mut().and_then(Iterator::next);
-            let was_link = matches!(&listed, Some(Ok(entry)) if entry.kind() == EntryKind::Link);
-            match listed.map(|entry| entry.and_then(Entry::or_behind)) {
-                None => {
-                    xml.push_str(multistatus::END);
-                    return Ok((xml.into_bytes(), None));
-                }
-                Some(Ok(entry)) if is_listed(self.is_by_link, &entry, was_link) => {
-                    let before = xml.len();
-                    // The entry has changed or gone since it was listed.
-                    if self.writer.write(&mut xml, &entry).is_err() {
-                        xml.truncate(before);
-                    }
-                }
-                Some(Err(error)) if matches!(error.kind(), ErrorKind::Io | ErrorKind::OutOfMemory) => {
-                    return Err(error.into());
-                }
-                // Damaged entries, and those that this user may not read, are left out.
-                Some(_) => {}
-            }
-        }
-        Ok((xml.into_bytes(), Some(self)))
-    }
 }

@@ -87,7 +87,7 @@ pub(super) fn refused(site: &Site, refusal: Refusal) -> Response {
     let (status, html) = viewer::refusal(&site.volume, &refusal);
     let headers = [(header::CONTENT_TYPE, HTML), (header::CONTENT_SECURITY_POLICY, assets::policy())];
     // The refusal has the other headers of its status.
-    (status, headers, refusal.into_response().map(|_| Body::from(html.into_bytes()))).into_response()
+    (status, headers, refusal.into_response().map(|_| Body::from(html.into_text()))).into_response()
 }
 
 /// Returns the routes under `/-/`: assets of the pages, pages of files, and `/-/api/`.
@@ -114,10 +114,10 @@ where
 {
     let made = site.make(move |site| {
         let (status, html) = make(site);
-        Ok((status, html.into_pieces()?))
+        Ok((status, html.into_parts()?))
     });
-    let (status, pieces) = made.await?;
-    let body = body::made(site, pieces, html::Pieces::next).await?;
+    let (status, parts) = made.await?;
+    let body = body::made(site, parts).await?;
     Ok((status, [(header::CONTENT_SECURITY_POLICY, assets::policy())], answer(HTML, body)).into_response())
 }
 

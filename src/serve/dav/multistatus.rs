@@ -1,7 +1,5 @@
 //! The answer to a PROPFIND (RFC 4918, 14.16): properties of one file or folder after another.
 
-use std::fmt::Write;
-
 use super::{
     Refusal, paths,
     propfind::{KNOWN, Property, Wanted, is_character},
@@ -51,45 +49,33 @@ impl Writer {
         Self { known, with_values, tells_missing: true, unknown }
     }
 
-    /// Writes the response for an entry.
+    /// Returns the response for an entry.
     ///
     /// # Errors
     /// [`Refusal`] if the file has changed.
-    pub(super) fn write(&self, xml: &mut String, entry: &Entry) -> Result<(), Refusal> {
+    pub(super) fn response(&self, entry: &Entry) -> Result<String, Refusal> {
         let tag = entry.tag()?;
-        xml.push_str("<D:response><D:href>");
-        xml.push_str(&paths::address_below(super::PREFIX, entry.path(), entry.is_folder()));
-        xml.push_str("</D:href>");
-        let mut missing = String::new();
-        let begun = xml.len();
-        xml.push_str("<D:propstat><D:prop>");
-        let mut is_any = false;
+        let (mut found, mut missing) = (String::new(), String::new());
         for name in &self.known {
-            let Some(value) = value(name, entry, tag) else {
-                missing += &format!("<D:{name}/>");
-                continue;
-            };
-            is_any = true;
-            // Writing to a String cannot fail.
-            let _ = match value.is_empty() || !self.with_values {
-                true => write!(xml, "<D:{name}/>"),
-                false => write!(xml, "<D:{name}>{value}</D:{name}>"),
-            };
+            match value(name, entry, tag) {
+                None => missing += &format!("<D:{name}/>"),
+                Some(value) if value.is_empty() || !self.with_values => found += &format!("<D:{name}/>"),
+                Some(value) => found += &format!("<D:{name}>{value}</D:{name}>"),
+            }
         }
         missing.push_str(&self.unknown);
         let tells_missing = self.tells_missing && !missing.is_empty();
-        if is_any || !tells_missing {
-            xml.push_str("</D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat>");
-        } else {
-            xml.truncate(begun);
-        }
-        if tells_missing {
-            xml.push_str("<D:propstat><D:prop>");
-            xml.push_str(&missing);
-            xml.push_str("</D:prop><D:status>HTTP/1.1 404 Not Found</D:status></D:propstat>");
-        }
-        xml.push_str("</D:response>\n");
-        Ok(())
+        let part = |is_there: bool, properties: &str, status: &str| match is_there {
+            true => {
+                let status = format!("<D:status>HTTP/1.1 {status}</D:status>");
+                format!("<D:propstat><D:prop>{properties}</D:prop>{status}</D:propstat>")
+            }
+            false => String::new(),
+        };
+        let address = paths::address_below(super::PREFIX, entry.path(), entry.is_folder());
+        let found = part(!found.is_empty() || !tells_missing, &found, "200 OK");
+        let missing = part(tells_missing, &missing, "404 Not Found");
+        Ok(format!("<D:response><D:href>{address}</D:href>{found}{missing}</D:response>\n"))
     }
 }
 

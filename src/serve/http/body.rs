@@ -24,37 +24,46 @@ const LENT: u32 = 64;
 /// Bytes of a piece after one that was lent: lent pieces take no memory.
 const LENT_PIECE: u64 = 2 << 20;
 
-/// Most entries in one piece of a listing.
-pub(in crate::serve) const PIECE_ENTRIES: usize = 256;
+/// Most parts in one piece of a text.
+const PIECE_PARTS: usize = 256;
 /// Bytes at which such a piece ends.
-pub(in crate::serve) const PIECE_BYTES: usize = 64 << 10;
+const PIECE_BYTES: usize = 64 << 10;
 
-/// A piece of a body, and what is left of the body.
-pub(in crate::serve) type Piece<R> = (Vec<u8>, Option<R>);
-
-/// Returns a body that `make` produces piece by piece, each when the client has taken the previous one. `make` gets
-/// what is left, and runs as in [`Site::make`]. The cache's budget counts each piece until it is sent. A failure ends
-/// the body and closes the connection.
+/// Returns a body of `parts`, such as the entries of a listing. Several make a piece, when the client has taken the
+/// previous one; they are made as in [`Site::make`]. The cache's budget counts each piece until it is sent. A failure
+/// ends the body and closes the connection.
 ///
 /// # Errors
 /// [`Refusal`] if the first piece can't be made.
-pub(in crate::serve) async fn made<R: Send + 'static>(
+pub(in crate::serve) async fn made(
     site: &Arc<Site>,
-    begin: R,
-    make: fn(R) -> Result<Piece<R>, Refusal>,
+    parts: impl Iterator<Item = Result<String, Refusal>> + Send + 'static,
 ) -> Result<Body, Refusal> {
-    let site = site.clone();
-    let next = async move |rest: R| {
+    type Parts = Box<dyn Iterator<Item = Result<String, Refusal>> + Send>;
+    let (site, parts) = (site.clone(), Box::new(parts) as Parts);
+    // No parts are left behind the last piece.
+    let next = async move |mut parts: Option<Parts>| {
         site.make(move |site| {
-            let (bytes, rest) = make(rest)?;
-            Ok((site.counted(bytes)?, rest))
+            let mut piece = String::new();
+            for _ in 0..PIECE_PARTS {
+                match parts.as_mut().filter(|_| piece.len() < PIECE_BYTES).map(Iterator::next) {
+                    Some(Some(part)) => piece += &part?,
+                    Some(None) => parts = None,
+                    None => break,
+                }
+            }
+            Ok((site.counted(piece.into_bytes())?, parts))
         })
         .await
     };
-    let (first, rest) = next(begin).await?;
-    let Some(rest) = rest else { return Ok(Body::from(first)) };
-    let others = stream::try_unfold((Some(rest), next), async |(rest, next)| {
-        let Some(rest) = rest else { return Ok(None) };
+    let (first, rest) = next(Some(parts)).await?;
+    if rest.is_none() {
+        return Ok(Body::from(first));
+    }
+    let others = stream::try_unfold((rest, next), async |(rest, next)| {
+        if rest.is_none() {
+            return Ok(None);
+        }
         let (bytes, rest) = next(rest).await.map_err(|refusal: Refusal| refusal.text)?;
         Ok::<_, String>(Some((bytes, (rest, next))))
     });

@@ -1,7 +1,7 @@
 //! Listings of folders for programs, made as the client takes them: the objects that `shardfs ls --json` prints, or
 //! links to files.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use axum::response::IntoResponse;
 use http::{HeaderMap, header};
@@ -10,7 +10,7 @@ use super::{body, paths};
 use crate::{
     serve::{Refusal, Response, Site},
     vfs::namespace::listed,
-    volume::{Entries, Entry, ErrorKind},
+    volume::{Entry, ErrorKind},
 };
 
 /// How a listing is written.
@@ -52,78 +52,43 @@ pub(in crate::serve) fn wanted(headers: &HeaderMap) -> Option<Form> {
 /// # Errors
 /// [`Refusal`] if the first of them can't be listed.
 pub(in crate::serve) async fn answer(site: &Arc<Site>, folder: &Entry, form: Form) -> Result<Response, Refusal> {
-    let begin = Rest { form, folder: folder.clone(), entries: folder.entries(), is_begun: false, has_some: false };
-    let body = body::made(site, begin, Rest::piece).await?;
-    let media_type = match form {
-        Form::Array => "application/json",
-        Form::Lines => "application/x-ndjson",
-        Form::Links => "text/html; charset=utf-8",
+    let (media_type, begin, end) = match form {
+        Form::Array => ("application/json", "[", "]\n"),
+        Form::Lines => ("application/x-ndjson", "", ""),
+        Form::Links => ("text/html; charset=utf-8", "<!doctype html><meta charset=utf-8><title>shardfs</title>\n", ""),
     };
+    let (folder, mut entries, mut between) = (folder.clone(), folder.entries(), "\n");
+    let listed = std::iter::from_fn(move || entries.next_named()).map(move |(name, found)| {
+        let (path, entry) = match (name, found) {
+            (_, Ok(entry)) if paths::is_shown(&entry) => (entry.path().to_path_buf(), Some(entry)),
+            // This user may not read it, or it is gone.
+            (_, Ok(_)) => return Ok(String::new()),
+            (Some(_), Err(error)) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Changed) => {
+                return Ok(String::new());
+            }
+            // It exists: a client would take an entry that is left out for removed.
+            (Some(name), Err(_)) => (folder.path().join(name), None),
+            (None, Err(error)) => return Err(error.into()),
+        };
+        Ok(match form {
+            Form::Array => format!("{}{}", std::mem::replace(&mut between, ",\n"), json(&path, entry.as_ref())),
+            Form::Lines => json(&path, entry.as_ref()) + "\n",
+            Form::Links => {
+                let address = paths::address_below("/files", &path, entry.is_some_and(|entry| entry.is_folder()));
+                let name = escaped(&path.file_name().unwrap_or_default().to_string_lossy());
+                format!("<a href=\"{address}\">{name}</a><br>\n")
+            }
+        })
+    });
+    let [begin, end] = [begin, end].map(|text| std::iter::once(Ok(text.to_owned())));
+    let body = body::made(site, begin.chain(listed).chain(end)).await?;
     Ok(([(header::CONTENT_TYPE, media_type), (header::VARY, "accept")], body).into_response())
 }
 
-/// A listing that is under way.
-struct Rest {
-    form: Form,
-    folder: Entry,
-    entries: Entries,
-    /// Whether the text before the entries was written.
-    is_begun: bool,
-    /// Whether any entry was written.
-    has_some: bool,
-}
-
-impl Rest {
-    /// Returns the next entries, and what is left.
-    fn piece(mut self) -> Result<(Vec<u8>, Option<Self>), Refusal> {
-        let form = self.form;
-        let mut text = Vec::new();
-        if !self.is_begun {
-            text.extend_from_slice(match form {
-                Form::Array => b"[",
-                Form::Lines => b"",
-                Form::Links => b"<!doctype html><meta charset=utf-8><title>shardfs</title>\n",
-            });
-        }
-        self.is_begun = true;
-        for _ in 0..body::PIECE_ENTRIES {
-            if text.len() >= body::PIECE_BYTES {
-                break;
-            }
-            let Some((name, found)) = self.entries.next_named() else {
-                text.extend_from_slice(if form == Form::Array { b"]\n" } else { b"" });
-                return Ok((text, None));
-            };
-            let (path, entry) = match (name, found) {
-                (_, Ok(entry)) if paths::is_shown(&entry) => (entry.path().to_path_buf(), Some(entry)),
-                // This user may not read it, or it is gone.
-                (_, Ok(_)) => continue,
-                (Some(_), Err(error)) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Changed) => {
-                    continue;
-                }
-                // It exists: a client would take an entry that is left out for removed.
-                (Some(name), Err(_)) => (self.folder.path().join(name), None),
-                (None, Err(error)) => return Err(error.into()),
-            };
-            if form == Form::Links {
-                let address = paths::address_below("/files", &path, entry.is_some_and(|entry| entry.is_folder()));
-                let name = escaped(&path.file_name().unwrap_or_default().to_string_lossy());
-                text.extend_from_slice(format!("<a href=\"{address}\">{name}</a><br>\n").as_bytes());
-                continue;
-            }
-            if form == Form::Array {
-                text.extend_from_slice(if self.has_some { b",\n" } else { b"\n" });
-            }
-            self.has_some = true;
-            let info = entry.as_ref().and_then(|entry| entry.item_info().ok().flatten());
-            let attr = entry.as_ref().map(Entry::attr);
-            text.extend_from_slice(listed::to_json(&path, attr, &info.unwrap_or_default()).to_string().as_bytes());
-            if form == Form::Lines {
-                text.push(b'\n');
-            }
-        }
-        Ok((text, Some(self)))
-    }
+/// Returns what `shardfs ls --json` prints of an entry; of one that cannot be looked at, its name.
+fn json(path: &Path, entry: Option<&Entry>) -> String {
+    let info = entry.and_then(|entry| entry.item_info().ok().flatten());
+    listed::to_json(path, entry.map(Entry::attr), &info.unwrap_or_default()).to_string()
 }
 
 /// Escapes text for HTML.

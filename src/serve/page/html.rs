@@ -150,74 +150,48 @@ impl Html {
         self.text.len()
     }
 
-    /// Returns the document, to be sent piece by piece.
+    /// Returns the parts of the document, of which its file is read as they are taken.
     ///
     /// # Errors
     /// [`Refusal`] if its file has gone.
-    pub(super) fn into_pieces(mut self) -> Result<Pieces, Refusal> {
-        let Some((at, file)) = self.file else {
-            return Ok(Pieces { before: self.text, file: None, after: String::new() });
-        };
-        let after = self.text.split_off(at);
-        let tag = file.tag()?;
-        Ok(Pieces { before: self.text, file: Some(Text { file, tag, done: 0 }), after })
+    pub(super) fn into_parts(mut self) -> Result<impl Iterator<Item = Result<String, Refusal>> + Send, Refusal> {
+        let after = self.text.split_off(self.file.as_ref().map_or(self.text.len(), |(at, _)| *at));
+        let tag = self.file.as_ref().map(|(_, file)| file.tag()).transpose()?.flatten();
+        let (file, mut done) = (self.file.map(|(_, file)| file), 0);
+        let text = std::iter::from_fn(move || {
+            let file = file.as_ref().filter(|file| done < file.size())?;
+            Some(text_of(file, tag, &mut done))
+        });
+        Ok(std::iter::once(Ok(self.text)).chain(text).chain(std::iter::once(Ok(after))))
     }
 
-    /// The bytes of a document without a file.
-    pub(super) fn into_bytes(self) -> Vec<u8> {
-        self.text.into_bytes()
-    }
-}
-
-/// What is left of a document.
-pub(super) struct Pieces {
-    before: String,
-    file: Option<Text>,
-    after: String,
-}
-
-/// A file as text, of which some is done.
-struct Text {
-    file: Entry,
-    tag: Option<u128>,
-    done: u64,
-}
-
-impl Pieces {
-    /// Returns the next piece, and what is left.
-    ///
-    /// # Errors
-    /// [`Refusal`] if the file can't be read, or has changed.
-    pub(super) fn next(mut self) -> Result<(Vec<u8>, Option<Self>), Refusal> {
-        let Some(text) = &mut self.file else { return Ok(((self.before + &self.after).into_bytes(), None)) };
-        let mut html = Html { text: std::mem::take(&mut self.before), file: None };
-        if text.write(&mut html)? {
-            html.text.push_str(&self.after);
-            return Ok((html.into_bytes(), None));
-        }
-        Ok((html.into_bytes(), Some(self)))
+    /// The text of a document without a file.
+    pub(super) fn into_text(self) -> String {
+        self.text
     }
 }
 
-impl Text {
-    /// Writes the next piece. Returns true for the last one.
-    fn write(&mut self, html: &mut Html) -> Result<bool, Refusal> {
-        let mut bytes = self.file.read_range(self.done, PIECE)?;
-        if self.file.tag()? != self.tag || (bytes.is_empty() && self.done < self.file.size()) {
-            return Err(Refusal::changed());
-        }
-        if self.done + (bytes.len() as u64) < self.file.size() {
-            // A character that is cut belongs to the next piece.
-            let last = bytes.utf8_chunks().last().map_or(0, |chunk| match std::str::from_utf8(chunk.invalid()) {
-                Err(error) if error.error_len().is_none() => chunk.invalid().len(),
-                _ => 0,
-            });
-            bytes.truncate(bytes.len() - last);
-        }
-        self.done += bytes.len() as u64;
-        html.text(&String::from_utf8_lossy(&bytes));
-        Ok(self.done >= self.file.size())
+/// Returns the next part of a file that is still in the state of a tag, as HTML.
+///
+/// # Errors
+/// [`Refusal`] if the file can't be read, or has changed.
+fn text_of(file: &Entry, tag: Option<u128>, done: &mut u64) -> Result<String, Refusal> {
+    let mut bytes = file.read_range(*done, PIECE)?;
+    if file.tag()? != tag || bytes.is_empty() {
+        return Err(Refusal::changed());
     }
+    if *done + (bytes.len() as u64) < file.size() {
+        // A character that is cut belongs to the next part.
+        let last = bytes.utf8_chunks().last().map_or(0, |chunk| match std::str::from_utf8(chunk.invalid()) {
+            Err(error) if error.error_len().is_none() => chunk.invalid().len(),
+            _ => 0,
+        });
+        bytes.truncate(bytes.len() - last);
+    }
+    *done += bytes.len() as u64;
+    let mut html = Html::default();
+    html.text(&String::from_utf8_lossy(&bytes));
+    Ok(html.text)
 }
 
 /// Returns whether a character changes the order in which a browser shows its neighbours.
@@ -266,15 +240,14 @@ mod tests {
     fn names_are_never_markup() {
         let mut html = Html::default();
         html.fill("<p title=\"{}\">", &["\"><script>'&\u{202e}\u{1b}"]);
-        let text = String::from_utf8(html.into_bytes()).unwrap();
-        assert_eq!(text, "<p title=\"&quot;&gt;&lt;script&gt;&#39;&amp;\u{fffd}202E\u{fffd}1B\">");
+        assert_eq!(html.into_text(), "<p title=\"&quot;&gt;&lt;script&gt;&#39;&amp;\u{fffd}202E\u{fffd}1B\">");
     }
 
     #[test]
     fn names_break_behind_separators() {
         let mut html = Html::default();
         html.name("a/<b>_c.npy");
-        assert_eq!(String::from_utf8(html.into_bytes()).unwrap(), "a/<wbr>&lt;b&gt;_<wbr>c.<wbr>npy");
+        assert_eq!(html.into_text(), "a/<wbr>&lt;b&gt;_<wbr>c.<wbr>npy");
     }
 
     #[test]
