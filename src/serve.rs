@@ -2,7 +2,7 @@
 //! privileges.
 //!
 //! `http/connections` takes requests, `http/access` lets them in. What they ask of the filesystem runs in threads that may
-//! wait for a disk or a decoder (`http/workers`), and a file's bytes are read piece by piece as the client takes them
+//! wait for a disk or a decoder ([`Site::run`]), and a file's bytes are read piece by piece as the client takes them
 //! (`http/body`).
 
 mod dav;
@@ -10,9 +10,10 @@ mod http;
 mod page;
 
 use std::{
+    any::Any,
     io,
     net::TcpListener,
-    panic::AssertUnwindSafe,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -27,15 +28,22 @@ use axum::{
 use bytes::Bytes;
 use futures_util::FutureExt;
 use hyper_util::service::TowerToHyperService;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::{cache::Buffer, limits, runtime::runtime, vfs::Vfs, volume::Volume};
+use crate::{
+    cache::Buffer,
+    limits,
+    pool::{self, pool},
+    runtime::runtime,
+    vfs::Vfs,
+    volume::Volume,
+};
 pub(crate) use http::access::{Access, random_hex};
 use http::{
     connections::{self, Place},
     files,
     recent::Recent,
     refusal::Refusal,
-    workers::{Workers, panic_text},
 };
 pub(crate) use http::{paths::encode, tls::Tls};
 
@@ -50,6 +58,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       media-src 'self'; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; \
                       frame-ancestors 'none'";
 
+/// Longest wait of a request for its turn.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How often files that are gone are closed.
 const SWEEP: Duration = Duration::from_secs(5);
 /// Longest wait for changes before that thread checks whether the filesystem is still in use.
@@ -62,31 +72,39 @@ pub(crate) struct Site {
     access: Access,
     /// How connections are encrypted, if they are.
     tls: Option<Tls>,
-    workers: Workers,
+    /// Places for requests that work in a thread that may wait.
+    requests: Arc<Semaphore>,
+    /// Places for work that needs more memory than a piece of a file.
+    pages: Arc<Semaphore>,
     recent: Recent,
 }
 
 impl Site {
     /// Returns a site that shows a filesystem, encrypted if there is a certificate.
     pub(crate) fn new(vfs: Arc<Vfs>, access: Access, tls: Option<Tls>) -> Arc<Self> {
-        Arc::new(Self { volume: Volume::of(vfs), access, tls, workers: Workers::new(), recent: Recent::new() })
+        let [requests, pages] =
+            [limits::REQUESTS_AT_ONCE, limits::PAGES_AT_ONCE].map(|most| Arc::new(Semaphore::new(most)));
+        Arc::new(Self { volume: Volume::of(vfs), access, tls, requests, pages, recent: Recent::new() })
     }
 
-    /// Runs `work`, which may wait for a disk or a decoder, in a worker thread.
+    /// Runs `work`, which may wait for a disk or a decoder, in a thread of the pool. That bounds the number of threads, not
+    /// memory: decoded bytes share the cache's budget.
     ///
     /// # Errors
     /// Those of `work`; [`Refusal::busy`] if no thread is free in time; a refusal with status 500 if `work` panics.
     pub(crate) async fn run<T, F>(self: &Arc<Self>, work: F) -> Result<T, Refusal>
     where
         T: Send + 'static,
-        F: FnOnce(&Self) -> Result<T, Refusal> + Send + 'static,
+        F: FnOnce(&Arc<Self>) -> Result<T, Refusal> + Send + 'static,
     {
-        let site = self.clone();
-        let done = self.workers.run(move || work(&site)).await?;
-        done.unwrap_or_else(|panicked| {
-            self.volume.note_panic(&panicked);
-            Err(Refusal::fault())
-        })
+        let (site, place, (sender, done)) = (self.clone(), place(&self.requests).await?, oneshot::channel());
+        pool().run(pool::Place::Task("requests"), Arc::default(), move || {
+            // Kept until the work is done, even if its client is gone.
+            let _place = place;
+            let work = catch_unwind(AssertUnwindSafe(|| work(&site)));
+            let _ = sender.send(work.unwrap_or_else(|panicked| Err(site.fault(&*panicked))));
+        });
+        done.await.unwrap_or_else(|_| Err(self.fault(&"it was not begun")))
     }
 
     /// Runs `work` like [`Self::run`], but only a few at once: pages, and pieces of answers made as the client takes
@@ -97,15 +115,22 @@ impl Site {
     pub(crate) async fn make<T, F>(self: &Arc<Self>, work: F) -> Result<T, Refusal>
     where
         T: Send + 'static,
-        F: FnOnce(&Self) -> Result<T, Refusal> + Send + 'static,
+        F: FnOnce(&Arc<Self>) -> Result<T, Refusal> + Send + 'static,
     {
-        let place = self.workers.page().await?;
+        let place = place(&self.pages).await?;
         self.run(move |site| {
-            // Kept until the answer is made, even if its client has gone.
             let _place = place;
             work(site)
         })
         .await
+    }
+
+    /// Notes a panic, and returns the answer to its request.
+    fn fault(&self, panicked: &(dyn Any + Send)) -> Refusal {
+        let text = panicked.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panicked.downcast_ref::<String>().map(String::as_str));
+        self.volume.note_panic(text.unwrap_or("a panic without a text"));
+        Refusal::fault()
     }
 
     /// Returns bytes of an answer that the cache's budget counts until they are sent.
@@ -116,17 +141,17 @@ impl Site {
         let mut room = self.volume.reserve(bytes.len() as u64).map_err(|_| Refusal::busy())?;
         // The client may take them slowly.
         room.hold();
-        Ok(Bytes::from_owner(Counted(Buffer::from(bytes).with_room(room))))
+        Ok(Bytes::from_owner(Buffer::from(bytes).with_room(room)))
     }
 }
 
-/// Bytes with the room that counts them.
-struct Counted(Buffer);
-
-impl AsRef<[u8]> for Counted {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
+/// Waits for a place. Dropping it frees it.
+///
+/// # Errors
+/// [`Refusal::busy`] if none is free in time.
+async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Refusal> {
+    let place = tokio::time::timeout(PATIENCE, places.clone().acquire_owned()).await;
+    place.ok().and_then(Result::ok).ok_or_else(Refusal::busy)
 }
 
 /// Serves a site until `ended` completes, and then gives up the requests that are under way.
@@ -185,10 +210,7 @@ impl Handler {
                 let answered = AssertUnwindSafe(self.routed(head, body)).catch_unwind();
                 match tokio::time::timeout(Duration::from_secs(limits::ANSWER_SECONDS), answered).await {
                     Ok(Ok(answer)) => answer,
-                    Ok(Err(panicked)) => {
-                        self.site.volume.note_panic(&panic_text(&*panicked));
-                        Refusal::fault().into_response()
-                    }
+                    Ok(Err(panicked)) => self.site.fault(&*panicked).into_response(),
                     Err(_) => Refusal::new(StatusCode::GATEWAY_TIMEOUT, "no answer in time").into_response(),
                 }
             }
@@ -251,7 +273,7 @@ fn look_after(volume: &dyn Fn() -> Option<Volume>) {
             }
         });
         // The panic's text is in the log; the next round starts anew.
-        let _ = std::panic::catch_unwind(round);
+        let _ = catch_unwind(round);
     }
 }
 

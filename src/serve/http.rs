@@ -12,4 +12,3 @@ pub(super) mod recent;
 pub(super) mod refusal;
 pub(super) mod tls;
 pub(super) mod types;
-pub(super) mod workers;
