@@ -8,7 +8,6 @@ use std::{
 };
 
 use axum::{body::Body, response::IntoResponse};
-use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request::Parts};
 
 use super::{
@@ -52,9 +51,9 @@ pub(in crate::serve) async fn answered(site: &Arc<Site>, prefix: &str, head: Par
     let address = head.uri.path().strip_prefix(prefix).unwrap_or_default();
     // Bytes in memory are sent from this thread: waking another one would take longer.
     if let Some(file) = site.recent.get(address)
-        && let Ok(what) = file.wanted(&head, Wait::Never)
+        && let Ok(response) = file.answer(site, &head, Wait::Never)
     {
-        return Ok(respond(site, &head, &file, what));
+        return Ok(response);
     }
     let address = address.to_owned();
     let head = Arc::new(head);
@@ -74,15 +73,15 @@ pub(in crate::serve) async fn answered(site: &Arc<Site>, prefix: &str, head: Par
             Some(form) => listing::answer(site, &folder, form).await,
             None => page::folder(site, &folder, &head).await,
         },
-        Found::File(file, what) => Ok(respond(site, &head, &file, what)),
+        Found::File(response) => Ok(response),
     }
 }
 
 /// What an address leads to.
 enum Found {
     Folder(Entry),
-    /// A file, and what of it is sent.
-    File(Arc<Shown>, What),
+    /// The answer with a file.
+    File(Response),
 }
 
 /// A file in one state.
@@ -92,19 +91,8 @@ pub(in crate::serve) struct Shown {
     validators: Validators,
 }
 
-/// What is sent of a file.
-enum What {
-    /// 200, or 206 for a part. `first` is the first piece, which was already read; `None` for HEAD.
-    Bytes { range: Range<u64>, is_part: bool, first: Option<Bytes> },
-    /// 206 with several parts.
-    Parts(Vec<Range<u64>>),
-    /// A status without a body.
-    Status(StatusCode),
-}
-
-/// Finds what an address leads to, and reads the first wanted piece of a file. So damage there is answered with a
-/// status and a reason.
-fn look_up(site: &Site, address: &str, head: &Parts) -> Result<Found, Refusal> {
+/// Finds what an address leads to, and makes the answer if that is a file.
+fn look_up(site: &Arc<Site>, address: &str, head: &Parts) -> Result<Found, Refusal> {
     let entry = paths::find(&site.volume, address)?;
     match entry.kind() {
         EntryKind::Folder => return Ok(Found::Folder(entry)),
@@ -121,9 +109,9 @@ fn look_up(site: &Site, address: &str, head: &Parts) -> Result<Found, Refusal> {
     let validators =
         Validators { etag: tag.map(|tag| format!("\"{tag:032x}\"")), modified: whole_seconds(entry.modified()) };
     let file = Arc::new(Shown { entry, tag, validators });
-    let what = file.wanted(head, Wait::Always)?;
+    let response = file.answer(site, head, Wait::Always)?;
     site.recent.put(address, &file);
-    Ok(Found::File(file, what))
+    Ok(Found::File(response))
 }
 
 impl Shown {
@@ -132,94 +120,75 @@ impl Shown {
         self.entry.is_still_there()
     }
 
-    /// Returns what a request for it gets, with the first piece read. Waits for no more than `wait` permits.
+    /// Returns the answer to a request for it, with the first piece read: so damage there is answered with a status and a
+    /// reason. Waits for no more than `wait` permits.
     ///
     /// # Errors
     /// As [`body::read`].
-    fn wanted(&self, head: &Parts, wait: Wait) -> Result<What, Refusal> {
+    fn answer(&self, site: &Arc<Site>, head: &Parts, wait: Wait) -> Result<Response, Refusal> {
         let Self { entry, tag, validators } = self;
-        if let Some(status) = conditions::evaluate(&head.headers, validators) {
-            return Ok(What::Status(status));
-        }
+        let (size, (media_type, is_shown)) = (entry.size(), types::media_type(entry.name()));
+        let is_get = head.method == Method::GET;
         // RFC 9110, 14.2: ranges apply to GET only. Parts of a file that is generated at each read would not fit
         // together.
-        let takes_ranges = head.method == Method::GET && tag.is_some();
-        let wanted = match takes_ranges && conditions::range_applies(&head.headers, validators) {
-            true => ranges::wanted(&head.headers, entry.size()),
+        let wanted = match is_get && tag.is_some() && conditions::range_applies(&head.headers, validators) {
+            true => ranges::wanted(&head.headers, size),
             false => Wanted::Whole,
         };
-        let (range, is_part) = match wanted {
-            Wanted::Nothing => return Ok(What::Status(StatusCode::RANGE_NOT_SATISFIABLE)),
-            Wanted::Whole => (0..entry.size(), false),
-            Wanted::Parts(parts) => match <[_; 1]>::try_from(parts) {
-                Ok([range]) => (range, true),
-                Err(parts) => return Ok(What::Parts(parts)),
-            },
+        let refused = (wanted == Wanted::Nothing).then_some(StatusCode::RANGE_NOT_SATISFIABLE);
+        let mut headers = HeaderMap::new();
+        let mut set = |name: HeaderName, value: &str| {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.insert(name, value);
+            }
         };
-        let first = match head.method {
-            Method::GET => Some(body::read(entry, *tag, &range, wait)?),
-            _ => None,
-        };
-        Ok(What::Bytes { range, is_part, first })
-    }
-}
-
-/// Returns the answer with `what` of a file.
-fn respond(site: &Arc<Site>, head: &Parts, file: &Shown, what: What) -> Response {
-    let Shown { entry, tag, validators } = file;
-    let (size, (media_type, is_shown)) = (entry.size(), types::media_type(entry.name()));
-    let mut headers = HeaderMap::new();
-    let mut set = |name: HeaderName, value: &str| {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            headers.insert(name, value);
+        if let Some(etag) = &validators.etag {
+            set(header::ETAG, etag);
+            set(header::ACCEPT_RANGES, "bytes");
         }
-    };
-    if let Some(etag) = &validators.etag {
-        set(header::ETAG, etag);
-        set(header::ACCEPT_RANGES, "bytes");
-    }
-    set(header::LAST_MODIFIED, &httpdate::fmt_http_date(validators.modified));
-    // The browser asks each time whether its copy is still the same.
-    set(header::CACHE_CONTROL, "private, no-cache");
-    set(header::CONTENT_SECURITY_POLICY, POLICY);
-    let (status, segments) = match what {
-        What::Status(status) => {
+        set(header::LAST_MODIFIED, &httpdate::fmt_http_date(validators.modified));
+        // The browser asks each time whether its copy is still the same.
+        set(header::CACHE_CONTROL, "private, no-cache");
+        set(header::CONTENT_SECURITY_POLICY, POLICY);
+        if let Some(status) = conditions::evaluate(&head.headers, validators).or(refused) {
             if status == StatusCode::RANGE_NOT_SATISFIABLE {
                 set(header::CONTENT_RANGE, &format!("bytes */{size}"));
             }
             if status != StatusCode::NOT_MODIFIED {
                 set(header::CONTENT_LENGTH, "0");
             }
-            return (status, headers).into_response();
+            return Ok((status, headers).into_response());
         }
-        What::Bytes { range, is_part, first } => {
-            set(header::CONTENT_TYPE, media_type);
-            if is_part {
-                set(header::CONTENT_RANGE, &content_range(&range, size));
-            }
-            let rest = range.start + first.as_ref().map_or(0, |first| first.len() as u64)..range.end;
-            let rest = Some(rest).filter(|rest| !rest.is_empty()).map(Segment::Range);
-            let status = if is_part { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
-            (status, first.map(Segment::Text).into_iter().chain(rest).collect())
-        }
-        What::Parts(parts) => {
+        let parts = if let Wanted::Parts(parts) = wanted { parts } else { Vec::new() };
+        let status = if parts.is_empty() { StatusCode::OK } else { StatusCode::PARTIAL_CONTENT };
+        let segments = if parts.len() > 1 {
             let boundary = random_hex();
             set(header::CONTENT_TYPE, &format!("multipart/byteranges; boundary={boundary}"));
-            (StatusCode::PARTIAL_CONTENT, multipart(&boundary, &parts, media_type, size))
+            multipart(&boundary, &parts, media_type, size)
+        } else {
+            set(header::CONTENT_TYPE, media_type);
+            if let [part] = &parts[..] {
+                set(header::CONTENT_RANGE, &content_range(part, size));
+            }
+            let range = parts.into_iter().next().unwrap_or(0..size);
+            let first = is_get.then(|| body::read(entry, *tag, &range, wait)).transpose()?;
+            let rest = range.start + first.as_ref().map_or(0, |first| first.len() as u64)..range.end;
+            let rest = Some(rest).filter(|rest| !rest.is_empty()).map(Segment::Range);
+            first.map(Segment::Text).into_iter().chain(rest).collect()
+        };
+        set(header::CONTENT_LENGTH, &segments.iter().map(Segment::size).sum::<u64>().to_string());
+        if !is_shown {
+            // The browser takes the name from the address.
+            set(header::CONTENT_DISPOSITION, "attachment");
         }
-    };
-    set(header::CONTENT_LENGTH, &segments.iter().map(Segment::size).sum::<u64>().to_string());
-    if !is_shown {
-        // The browser takes the name from the address.
-        set(header::CONTENT_DISPOSITION, "attachment");
+        let body = match (is_get, segments.len(), segments.front()) {
+            (false, ..) => Body::empty(),
+            // Everything is read: the file need not stay open.
+            (_, 1, Some(Segment::Text(bytes))) => Body::from(bytes.clone()),
+            _ => Sending::new(site.clone(), entry.clone(), *tag, segments).into_body(),
+        };
+        Ok((status, headers, body).into_response())
     }
-    let body = match (head.method == Method::GET, segments.len(), segments.front()) {
-        (false, ..) => Body::empty(),
-        // Everything is read: the file need not stay open.
-        (_, 1, Some(Segment::Text(bytes))) => Body::from(bytes.clone()),
-        _ => Sending::new(site.clone(), entry.clone(), *tag, segments).into_body(),
-    };
-    (status, headers, body).into_response()
 }
 
 /// Returns the body of several ranges (RFC 9110, 14.6).
