@@ -71,22 +71,9 @@ impl<'a> Decoding<'a> {
         Self { block, source, verify, crc: block.crc.filter(|_| verify != Verify::Off) }
     }
 
-    /// Decodes and checks the block before any byte of it is served. For an uncompressed block the result is only the
-    /// verdict, and parts that `sums` knows are not read again. `room` is asked for only if there are bytes. The memory of
-    /// the stored bytes is taken out of `working`.
-    pub(super) fn whole(
-        &self,
-        sums: &Sums,
-        working: &mut Reservation,
-        room: impl FnOnce() -> Result<Reservation, BlockError>,
-    ) -> Result<Option<Buffer>, BlockError> {
-        if self.block.codec == Codec::None {
-            let Some(crc) = self.crc else { return Ok(None) };
-            return compare(crc.value, self.stored_sum(crc.kind, sums)?).map(|()| None);
-        }
-        let mut bytes = used(self.block.size, room()?)?;
-        self.fill(working, &mut bytes)?;
-        Ok(Some(bytes))
+    /// Checks an uncompressed block. Parts that `sums` knows are not read again.
+    pub(super) fn check(&self, sums: &Sums) -> Result<(), BlockError> {
+        self.crc.map_or(Ok(()), |crc| compare(crc.value, self.stored_sum(crc.kind, sums)?))
     }
 
     /// Decodes and checks a compressed block straight into `out`. The memory of the stored bytes is taken out of
@@ -112,7 +99,7 @@ impl<'a> Decoding<'a> {
         if got == crc.value { Ok(()) } else { Ok(codec.decode_padded(&padded, out, false)?) }
     }
 
-    /// Reads and checks an uncompressed block straight into `out`, in one read; [`Self::whole`] and a copy would read it
+    /// Reads and checks an uncompressed block straight into `out`, in one read; [`Self::check`] and a copy would read it
     /// twice.
     pub(super) fn read_into(&self, out: &mut [u8]) -> Result<(), BlockError> {
         let got = read_parts(self.block.offset, self.source, self.crc.map(|crc| crc.kind), out)?;

@@ -122,29 +122,26 @@ impl Cache {
         if !self.in_pieces(block) {
             let is_late = |_: &BlockError| late.iter().for_each(|announce| announce());
             let mut stored = working.split(decode::stored(block));
+            let decoding = Decoding::new(block, &**source, self.verify);
             let mut whole = || {
+                if block.codec == Codec::None {
+                    decoding.check(&self.take_sums(key))?;
+                    self.note_checked(block, &**source);
+                    return Ok(block.size);
+                }
                 let spilled = self.spilled(block, &**source);
-                if let Some((spill, name)) = &spilled
-                    && spill.has(name, 0)
-                {
-                    let mut bytes = decode::used(block.size, self.room_for(slot, block.size, &working)?)?;
-                    if spill.read(name, 0, &mut bytes) {
-                        slot.push(bytes);
-                        return Ok(0);
-                    }
-                    slot.take_back(bytes);
+                let mut bytes = decode::used(block.size, self.room_for(slot, block.size, &working)?)?;
+                if spilled.as_ref().is_some_and(|(spill, name)| spill.has(name, 0) && spill.read(name, 0, &mut bytes)) {
+                    slot.push(bytes);
+                    return Ok(0);
                 }
                 let start = Instant::now();
-                let sums = self.take_sums(key);
-                let room = || self.room_for(slot, block.size, &working);
-                let decoded = Decoding::new(block, &**source, self.verify).whole(&sums, &mut stored, room)?;
+                decoding.fill(&mut stored, &mut bytes)?;
                 self.note_checked(block, &**source);
-                if let Some(bytes) = decoded {
-                    let (took, bytes) = (start.elapsed(), Arc::new(bytes));
-                    slot.push_shared(bytes.clone());
-                    if let Some((spill, name)) = spilled {
-                        self.keep(spill, &name, block, took, bytes);
-                    }
+                let (took, bytes) = (start.elapsed(), Arc::new(bytes));
+                slot.push_shared(bytes.clone());
+                if let Some((spill, name)) = spilled {
+                    self.keep(spill, &name, block, took, bytes);
                 }
                 Ok(block.size)
             };

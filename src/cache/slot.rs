@@ -206,13 +206,6 @@ impl Slot {
         self.progress.lock().room = Some(room);
     }
 
-    /// Takes back memory for a piece that could not be made, with its room.
-    pub(super) fn take_back(&self, bytes: Buffer) {
-        if let (Some(room), Some(back)) = (&mut self.progress.lock().room, bytes.into_room()) {
-            room.merge(back);
-        }
-    }
-
     /// Counts served bytes. Returns whether all of the block has now been served, if it has at least `least` bytes.
     pub(super) fn add_served(&self, bytes: u64, least: u64) -> bool {
         let served = self.served.fetch_add(bytes, Relaxed) + bytes;
