@@ -50,7 +50,6 @@ pub(crate) use entry::Lent;
 use entry::{Cached, SlotInUse};
 pub use error::BlockError;
 pub(crate) use error::refused_memory;
-pub(crate) use fetched::{Fetched, WeakFetched};
 use file::FileCount;
 pub use file::FileSlot;
 pub use kept::KeptName;
@@ -59,8 +58,9 @@ pub use late::LateFailures;
 use late::OnLateFailure;
 pub use notices::Notices;
 use room::GiveUp;
+use slot::OVERHEAD;
 pub use slot::Piece;
-use slot::{OVERHEAD, Slot};
+pub(crate) use slot::Slot;
 
 pub use disk_tier::{DiskTier, DiskTierOptions};
 pub(crate) use disk_tier::{FileOfBlock, sha256};

@@ -33,7 +33,7 @@ impl Piece {
 /// A block that is being decoded, is decoded, or is known to be bad; or bytes that are computed or fetched, in the same
 /// states.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     users: AtomicUsize,
     /// Bytes of it that were served to a kernel, which keeps them.
     served: AtomicU64,
@@ -125,7 +125,7 @@ impl Slot {
     }
 
     /// Adds bytes that came, as far as there is memory for them. Returns how many it took.
-    pub(super) fn add(&self, bytes: &[u8]) -> usize {
+    pub(crate) fn add(&self, bytes: &[u8]) -> usize {
         let mut guard = self.progress.lock();
         let progress = &mut *guard;
         let Some((all, length)) = &mut progress.growing else { return 0 };
@@ -160,7 +160,7 @@ impl Slot {
     ///
     /// # Errors
     /// Why they do not come.
-    pub(super) fn copy(&self, at: usize, out: &mut [u8]) -> Result<(), Arc<BlockError>> {
+    pub(crate) fn copy(&self, at: usize, out: &mut [u8]) -> Result<(), Arc<BlockError>> {
         let range = at..at.saturating_add(out.len());
         let Some(last) = (range.end as u64).checked_sub(1).filter(|_| !out.is_empty()) else { return Ok(()) };
         let (mut progress, mut has_waited) = (self.progress.lock(), false);
@@ -191,13 +191,13 @@ impl Slot {
     }
 
     /// Returns whether the bytes before `end` are there.
-    pub(super) fn has_come(&self, end: usize) -> bool {
+    pub(crate) fn has_come(&self, end: usize) -> bool {
         let progress = self.progress.lock();
         matches!(progress.done, Some(Ok(()))) || progress.came().is_some_and(|bytes| end <= bytes.len())
     }
 
     /// Returns all bytes, if they are there.
-    pub(super) fn whole(&self) -> Option<Arc<Buffer>> {
+    pub(crate) fn whole(&self) -> Option<Arc<Buffer>> {
         self.progress.lock().pieces.front().map(|piece| piece.bytes.clone())
     }
 
@@ -374,7 +374,7 @@ impl Slot {
     }
 
     /// Fails if the block is known to be bad.
-    pub(super) fn failure(&self) -> Result<(), Arc<BlockError>> {
+    pub(crate) fn failure(&self) -> Result<(), Arc<BlockError>> {
         self.progress.lock().done.clone().unwrap_or(Ok(()))
     }
 

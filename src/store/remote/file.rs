@@ -1,7 +1,7 @@
 //! The bytes of objects: fetched by range, once for all readers, and kept in memory and on disk.
 //!
 //! - `run`: consecutive bytes on their way, or there. A reader waits only for the bytes that it wants. Each is an entry
-//!   of the cache ([`Fetched`](crate::cache)).
+//!   of the cache.
 //! - `ahead`: how much is fetched ahead of all readers.
 //! - `streams`: readers that read an object in order, and how far ahead of them it is fetched.
 //! - `kept`: bytes on the local disk ([`crate::disk`]).
@@ -182,7 +182,7 @@ pub(crate) struct RemoteFile {
 impl Drop for RemoteFile {
     fn drop(&mut self) {
         let Some(cache) = self.cache.upgrade() else { return };
-        self.state.get_mut().runs.values().for_each(|run| cache.forget_fetched(&run.bytes));
+        self.state.get_mut().runs.values().for_each(|run| cache.forget_fetched(run.key, &run.bytes));
     }
 }
 
@@ -204,7 +204,7 @@ impl State {
     /// Returns the run that holds the byte at `offset`; `None` also if its request failed.
     fn run(&self, offset: u64) -> Option<Run> {
         let run = self.runs.get(&(offset / GRANULE))?.upgrade()?;
-        (!run.bytes.has_failed()).then_some(run)
+        run.bytes.failure().is_ok().then_some(run)
     }
 
     /// Returns the runs that cover a range; `None` if one is missing.
@@ -220,7 +220,7 @@ impl State {
 
     fn add(&mut self, run: &Run) {
         if self.runs.len() >= self.sweep_at.max(64) {
-            self.runs.retain(|_, run| !run.bytes.is_gone());
+            self.runs.retain(|_, run| run.bytes.strong_count() > 0);
             self.sweep_at = 2 * self.runs.len();
         }
         for granule in run.range.start / GRANULE..run.range.end.div_ceil(GRANULE) {
@@ -257,15 +257,15 @@ impl RemoteFile {
         run.bytes.add(bytes);
         state.add(&run);
         drop(state);
-        blocks.cache.keep_fetched(&run.bytes);
+        blocks.cache.keep_fetched(run.key, &run.bytes);
         self.finished(&blocks, &[run]);
     }
 
     /// Returns memory for bytes that will come.
     fn new_run(&self, blocks: &Blocks, range: Range<u64>, room: Reservation) -> Result<Run, FetchError> {
         let key = Key::new(blocks.number, Tag::Fetched, self.number, range.start);
-        let bytes = blocks.cache.expect_fetched(key, room).map_err(|error| FetchError::Failed(error.to_string()))?;
-        Ok(Run { range, bytes, ahead: None })
+        let bytes = blocks.cache.expect_fetched(room).map_err(|error| FetchError::Failed(error.to_string()))?;
+        Ok(Run { key, range, bytes, ahead: None })
     }
 
     /// Returns the range to request for `part`, including what is fetched ahead.
@@ -379,7 +379,7 @@ impl RemoteFile {
                     if let Ok(run) = self.new_run(blocks, around.clone(), blocks.cache.take(bytes.len() as u64)) {
                         run.bytes.add(&bytes);
                         self.state.lock().add(&run);
-                        blocks.cache.keep_fetched(&run.bytes);
+                        blocks.cache.keep_fetched(run.key, &run.bytes);
                     }
                     true
                 }
@@ -507,7 +507,7 @@ impl RemoteFile {
     fn ask(&self, blocks: &Arc<Blocks>, runs: Vec<Run>) {
         let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return };
         let range = first.range.start..last.range.end;
-        runs.iter().for_each(|run| blocks.cache.keep_fetched(&run.bytes));
+        runs.iter().for_each(|run| blocks.cache.keep_fetched(run.key, &run.bytes));
         let (fetch, blocks, file) = (self.fetch.clone(), blocks.clone(), self.own.clone());
         let runtime = blocks.runtime.clone();
         runtime.spawn(async move {
@@ -635,7 +635,7 @@ impl Filling {
         self.runs
             .iter()
             .filter(|run| run.bytes.whole().is_none())
-            .for_each(|run| self.cache.fail_fetched(&run.bytes, error.clone().into()));
+            .for_each(|run| self.cache.fail_fetched(run.key, &run.bytes, error.clone().into()));
     }
 }
 

@@ -1,16 +1,21 @@
 //! Consecutive bytes of an object: on their way from the server, and then in memory.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::{Arc, Weak},
+};
 
 use super::{super::object::FetchError, Blocks};
 use crate::{
-    cache::{BlockError, Fetched, WeakFetched},
+    cache::{BlockError, Key, Slot},
     source::SourceError,
 };
 
 /// A run of bytes, filled from its front by one request. A reader waits for its own bytes only. Clones share the bytes.
 #[derive(Debug, Clone)]
-pub(super) struct Run<B = Fetched> {
+pub(super) struct Run<B = Arc<Slot>> {
+    /// Names the bytes in the cache.
+    pub(super) key: Key,
     pub(super) range: Range<u64>,
     pub(super) bytes: B,
     /// When it was asked for, if that was ahead of readers.
@@ -18,17 +23,17 @@ pub(super) struct Run<B = Fetched> {
 }
 
 /// The same, without keeping the bytes.
-pub(super) type WeakRun = Run<WeakFetched>;
+pub(super) type WeakRun = Run<Weak<Slot>>;
 
 impl WeakRun {
     pub(super) fn upgrade(&self) -> Option<Run> {
-        Some(Run { range: self.range.clone(), bytes: self.bytes.upgrade()?, ahead: self.ahead })
+        Some(Run { key: self.key, range: self.range.clone(), bytes: self.bytes.upgrade()?, ahead: self.ahead })
     }
 }
 
 impl Run {
     pub(super) fn downgrade(&self) -> WeakRun {
-        Run { range: self.range.clone(), bytes: self.bytes.downgrade(), ahead: self.ahead }
+        Run { key: self.key, range: self.range.clone(), bytes: Arc::downgrade(&self.bytes), ahead: self.ahead }
     }
 
     /// Returns its length in bytes.
@@ -43,7 +48,7 @@ impl Run {
 
     /// Notes that a reader takes bytes of it.
     pub(super) fn note_read(&self, blocks: &Blocks, bytes: u64) {
-        let is_first = blocks.cache.note_fetched_read(&self.bytes, bytes, self.len());
+        let is_first = blocks.cache.note_fetched_read(self.key, &self.bytes, bytes, self.len());
         if let Some(time) = self.ahead.filter(|_| is_first) {
             blocks.ahead.read(time, self.len());
         }

@@ -287,8 +287,8 @@ fn memory_of_blocks_is_used_again_within_the_budget() {
     let cache = Cache::new(16 << 20, Verify::Lazy);
     let fill = |number: u64, length: u64| {
         let (start, key) = (number * BLOCK, Key::new(0, Tag::Fetched, 1, number));
-        let memory = cache.expect_fetched(key, cache.take(length)).unwrap();
-        let run = Run { range: start..start + length, bytes: memory, ahead: None };
+        let memory = cache.expect_fetched(cache.take(length)).unwrap();
+        let run = Run { key, range: start..start + length, bytes: memory, ahead: None };
         let bytes = vec![number as u8; length as usize];
         // Nothing of the run that had its memory before is in it.
         assert_eq!(
@@ -299,7 +299,7 @@ fn memory_of_blocks_is_used_again_within_the_budget() {
         run.bytes.add(&bytes[1000..]);
         assert!(run.bytes.whole().unwrap()[..] == bytes[..]);
         assert_eq!(run.bytes.add(&bytes), 0);
-        cache.keep_fetched(&run.bytes);
+        cache.keep_fetched(run.key, &run.bytes);
         // And what each entry takes by itself.
         assert!(cache.usage().1 <= (16 << 20) + (64 << 10), "{}", cache.usage().1);
     };
