@@ -6,6 +6,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, Error, SeqAccess, Visitor},
 };
+use serde_json::value::RawValue;
 
 use crate::store::remote::backends::backend;
 
@@ -58,37 +59,11 @@ pub(crate) struct Size(pub(crate) Option<u64>);
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(SizeVisitor)
-    }
-}
-
-struct SizeVisitor;
-
-impl<'de> Visitor<'de> for SizeVisitor {
-    type Value = Size;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number of bytes")
-    }
-
-    fn visit_u64<E: Error>(self, size: u64) -> Result<Size, E> {
-        Ok(Size(i64::try_from(size).is_ok().then_some(size)))
-    }
-
-    fn visit_i64<E: Error>(self, _: i64) -> Result<Size, E> {
-        Ok(Size(None))
-    }
-
-    fn visit_f64<E: Error>(self, _: f64) -> Result<Size, E> {
-        Ok(Size(None))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
-        Ok(Size(backend::size(text)))
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Size, E> {
-        Ok(Size(None))
+        let written = <&RawValue>::deserialize(from)?.get();
+        match written.starts_with(['[', '{']) {
+            true => Err(D::Error::custom("a size that is no number of bytes")),
+            false => Ok(Self(backend::size(written.trim_matches('"')))),
+        }
     }
 }
 
