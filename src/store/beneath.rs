@@ -179,18 +179,12 @@ pub(super) fn open_around(
     {
         return Ok(opened);
     }
-    let mut last = rustix::io::fcntl_dupfd_cloexec(&folder, 0)?;
-    walk(folder.as_fd(), path, |at, name, is_last| {
-        if is_barred(at)? {
-            return Err(Errno::NOENT);
-        }
-        if is_last {
-            last = openat(at, name, flags, Mode::empty())?;
-            return Ok(None);
-        }
-        step(at, name).map(Some)
+    let last = walk(folder.as_fd(), path, |at, name, is_last| match is_last {
+        _ if is_barred(at)? => Err(Errno::NOENT),
+        true => openat(at, name, flags, Mode::empty()),
+        false => step(at, name),
     })?;
-    Ok(last)
+    last.map_or_else(|| rustix::io::fcntl_dupfd_cloexec(&folder, 0), Ok)
 }
 
 /// Where an absolute path leads to when all links in it are followed, as `realpath(3)` finds it. No folder is entered that
@@ -249,15 +243,10 @@ pub(super) fn real_path(path: &Path, is_barred: impl Fn(BorrowedFd<'_>) -> Resul
 
 /// Does the same as [`open`], component by component.
 fn by_hand(folder: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd> {
-    let mut last = None;
-    let at = walk(folder, path, |at, name, is_last| {
-        if is_last {
-            last = Some(openat(at, name, flags, Mode::empty())?);
-            return Ok(None);
-        }
-        step(at, name).map(Some)
-    });
-    at?;
+    let last = walk(folder, path, |at, name, is_last| match is_last {
+        true => openat(at, name, flags, Mode::empty()),
+        false => step(at, name),
+    })?;
     last.ok_or(Errno::NOENT)
 }
 
@@ -273,30 +262,28 @@ pub(crate) fn step(at: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd> {
     })
 }
 
-/// Walks down a path. `enter` opens each name in the folder before it and is told whether it is the last; for the last
-/// one it returns nothing.
+/// Walks down a path, and returns what was opened last; nothing for an empty path. `enter` opens each name in the folder
+/// before it, and is told whether it is the last.
 ///
 /// # Errors
 /// What `enter` says; `EXDEV` for a path with `..` or a root.
 pub(crate) fn walk(
     top: BorrowedFd<'_>,
     path: &Path,
-    mut enter: impl FnMut(BorrowedFd<'_>, &OsStr, bool) -> Result<Option<OwnedFd>>,
-) -> Result<()> {
+    mut enter: impl FnMut(BorrowedFd<'_>, &OsStr, bool) -> Result<OwnedFd>,
+) -> Result<Option<OwnedFd>> {
     let mut components = path.components().peekable();
-    let mut folder: Option<OwnedFd> = None;
+    let mut opened: Option<OwnedFd> = None;
     while let Some(component) = components.next() {
         let name = match component {
             Component::Normal(name) => name,
             Component::CurDir => continue,
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(Errno::XDEV),
         };
-        let at = folder.as_ref().map_or(top, AsFd::as_fd);
-        if let Some(next) = enter(at, name, components.peek().is_none())? {
-            folder = Some(next);
-        }
+        let at = opened.as_ref().map_or(top, AsFd::as_fd);
+        opened = Some(enter(at, name, components.peek().is_none())?);
     }
-    Ok(())
+    Ok(opened)
 }
 
 #[cfg(test)]

@@ -212,22 +212,19 @@ impl LocalStore {
         }
         let (at, way) = self.way_to(root, &target)?;
         let mut folders = Vec::new();
-        let mut opened = None;
         let walked = beneath::walk(at.as_fd(), way, |at, name, is_last| {
             if is_last {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                opened = Some(openat(at, name, flags, Mode::empty())?);
-                return Ok(None);
+                return openat(at, name, flags, Mode::empty());
             }
             let folder = beneath::step(at, name)?;
             if self.bars(&folder)? {
                 return Err(Errno::NOENT);
             }
             folders.push(stat(&statx(&folder, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?));
-            Ok(Some(folder))
+            Ok(folder)
         });
-        walked.ok()?;
-        let opened = opened.filter(|opened| self.bars(opened) == Ok(false))?;
+        let opened = walked.ok()?.filter(|opened| self.bars(opened) == Ok(false))?;
         let stat = stat_of(&opened, AtFlags::empty()).ok().filter(|stat| stat.kind != Kind::Link)?;
         let stat = Stat { via_link: true, mode: stat.mode & may_pass(&stat, &folders), ..stat };
         Some(Resolved { opened, stat, name: target.file_name().unwrap_or_default().to_owned(), is_barred: false })

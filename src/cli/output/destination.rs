@@ -131,9 +131,9 @@ impl Destination {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error),
             }
-            beneath::step(at, name).map(Some)
+            beneath::step(at, name)
         });
-        made.map_err(as_link)
+        made.map(drop).map_err(as_link)
     }
 
     /// Makes a folder, which can be written to until [`Self::finish_folder`]; one that is there will do.
