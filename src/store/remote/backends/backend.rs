@@ -153,11 +153,6 @@ pub(crate) trait Backend: Send + Sync {
         Ok(())
     }
 
-    /// Returns whether redirects are followed. Signed requests must not follow them.
-    fn may_be_led(&self) -> bool {
-        false
-    }
-
     /// Returns what to do about a request that was not allowed.
     fn remedy(&self) -> &'static str;
 
@@ -171,7 +166,8 @@ pub(crate) trait Backend: Send + Sync {
         false
     }
 
-    /// Returns whether a folder is a resource of its own, which lists all of its content at once.
+    /// Returns whether a folder is a resource of its own, which lists all of its content at once. Redirects are then
+    /// followed; signed requests must not follow them.
     fn is_web(&self) -> bool {
         false
     }

@@ -102,10 +102,6 @@ impl Backend for Hub {
         true
     }
 
-    fn may_be_led(&self) -> bool {
-        true
-    }
-
     fn is_pinned(&self) -> bool {
         true
     }

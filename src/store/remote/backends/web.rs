@@ -81,10 +81,6 @@ impl Backend for Web {
     fn is_web(&self) -> bool {
         true
     }
-
-    fn may_be_led(&self) -> bool {
-        true
-    }
 }
 
 /// Returns an entity tag without its quotes. A tag that a server sends without quotes counts as weak, because no

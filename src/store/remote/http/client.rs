@@ -254,7 +254,7 @@ impl Attempts<'_> {
             if matches!(ask.target, Target::List { .. }) {
                 client.counters.lists.fetch_add(1, Relaxed);
             }
-            let sent = client.connections.send(request, backend.may_be_led());
+            let sent = client.connections.send(request, backend.is_web());
             let sent = tokio::time::timeout(client.stall(), sent).await;
             let response = match sent.unwrap_or_else(|_| Err(Trouble::late("no answer in time"))) {
                 Ok(response) => response,
