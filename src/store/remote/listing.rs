@@ -108,10 +108,6 @@ impl Collect for Listing {
         self.rows.push(row);
         Ok(())
     }
-
-    fn reset(&mut self) {
-        *self = Self::within(&self.prefix, self.is_top, self.memory.fresh());
-    }
 }
 
 fn no_memory() -> FetchError {

@@ -84,9 +84,6 @@ pub(crate) trait Collect: Send {
     /// # Errors
     /// Why no more are taken.
     fn take(&mut self, found: Found) -> Result<(), String>;
-
-    /// Forgets what was taken: the listing is read anew, in another way.
-    fn reset(&mut self);
 }
 
 /// The first names of a listing.
@@ -106,10 +103,6 @@ impl Collect for Page {
             false => self.found.push(found),
         }
         Ok(())
-    }
-
-    fn reset(&mut self) {
-        *self = Self { most: self.most, ..Self::default() };
     }
 }
 

@@ -36,12 +36,13 @@ impl RemoteStore {
     /// Returns the whole listing of a folder.
     pub(crate) async fn list(&self, prefix: &[u8], is_top: bool, was_known: bool) -> Result<Listing, FetchError> {
         let within = was_known.then_some(BRIEFLY);
-        let mut to = self.listings.begin(prefix, is_top);
+        let begin = || self.listings.begin(prefix, is_top);
         if self.lists_as_web() {
-            self.read_web(prefix, PAGE, within, &mut to).await?;
+            let mut to = self.read_web(prefix, PAGE, within, begin).await?;
             to.finish()?;
             return Ok(to);
         }
+        let mut to = begin();
         let mut more: Option<String> = None;
         let mut answered = self.ask(prefix, None, PAGE, within).await?;
         // A few empty pages are normal. A server that sends nothing else would never end.
@@ -94,33 +95,34 @@ impl RemoteStore {
 
     /// Returns the first names of the keys that begin with `prefix`.
     pub(crate) async fn page(&self, prefix: &[u8], most: u16, within: Option<Duration>) -> Result<Page, FetchError> {
-        let mut page = Page { most: most.into(), ..Page::default() };
+        let begin = || Page { most: most.into(), ..Page::default() };
         if self.lists_as_web() {
-            self.read_web(prefix, most, within, &mut page).await?;
-        } else {
-            let answered = self.ask(prefix, None, most, within).await?;
-            page.has_more |= self.read(prefix, &answered, &mut page)?.is_some();
+            return self.read_web(prefix, most, within, begin).await;
         }
+        let mut page = begin();
+        let answered = self.ask(prefix, None, most, within).await?;
+        page.has_more |= self.read(prefix, &answered, &mut page)?.is_some();
         Ok(page)
     }
 
-    /// Lists a folder of a web server, from its page or by WebDAV. The WebDAV request is made like one for a next page.
-    async fn read_web(
+    /// Lists a folder of a web server into what `begin` makes, from its page or by WebDAV. The WebDAV request is made like
+    /// one for a next page.
+    async fn read_web<C: Collect>(
         &self,
         prefix: &[u8],
         most: u16,
         within: Option<Duration>,
-        to: &mut dyn Collect,
-    ) -> Result<(), FetchError> {
+        begin: impl Fn() -> C,
+    ) -> Result<C, FetchError> {
         let by_webdav = self.by_webdav.load(Relaxed);
-        let asked = async |more, to: &mut dyn Collect| {
+        let asked = async |more| {
+            let mut to = begin();
             let answered = self.ask(prefix, more, most, within).await?;
-            self.read(prefix, &answered, to).map(drop)
+            self.read(prefix, &answered, &mut to).map(|_| to)
         };
-        match asked(by_webdav.then_some(WEBDAV), to).await {
+        match asked(by_webdav.then_some(WEBDAV)).await {
             Err(error) if !by_webdav && !matches!(error, FetchError::TimedOut(_)) => {
-                to.reset();
-                let other = asked(Some(WEBDAV), to).await;
+                let other = asked(Some(WEBDAV)).await;
                 self.by_webdav.fetch_or(other.is_ok(), Relaxed);
                 other.map_err(|_| error)
             }

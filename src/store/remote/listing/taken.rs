@@ -20,11 +20,6 @@ impl Taken {
         Self { cache: cache.clone(), most, held: cache.hold(0) }
     }
 
-    /// The same room, with nothing taken.
-    pub(crate) fn fresh(&self) -> Self {
-        Self::within(&self.cache, self.most)
-    }
-
     /// Returns the bytes that are counted.
     pub(crate) fn bytes(&self) -> u64 {
         self.held.bytes()
