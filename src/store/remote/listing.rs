@@ -9,7 +9,7 @@ pub(super) mod xml;
 
 use std::{
     collections::{HashMap, VecDeque},
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     num::NonZeroUsize,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -25,7 +25,12 @@ use super::{
     http::client::after,
     object::FetchError,
 };
-use crate::{cache::Cache, limits, single_flight::SingleFlight, store::Names};
+use crate::{
+    cache::Cache,
+    limits,
+    single_flight::SingleFlight,
+    store::{Changes, DirEvent, Names},
+};
 use taken::Taken;
 
 /// Names looked up one by one before all of their folder is listed.
@@ -323,13 +328,6 @@ struct Single {
     counts: bool,
 }
 
-/// Result of a wait.
-#[derive(Debug, Default)]
-pub(crate) struct Expired {
-    pub(crate) folders: Vec<PathBuf>,
-    pub(crate) everything: bool,
-}
-
 impl Listings {
     pub(crate) fn new(ttl: Duration, cache: Arc<Cache>) -> Self {
         let most = cache.usage().0.saturating_add(limits::BEYOND_BUDGET) / limits::LISTING_PART;
@@ -473,18 +471,20 @@ impl Listings {
         self.moved.notify_all();
     }
 
-    /// Waits until the listing of a folder expires, or until woken.
-    pub(crate) fn wait(&self, timeout: Duration) -> Expired {
+    /// Waits until the listing of a folder expires, which counts as a change of it, or until woken.
+    pub(crate) fn wait(&self, timeout: Duration) -> Changes {
         let end = after(timeout);
         let mut known = self.state.lock();
         loop {
             let now = Instant::now();
-            let mut expired = Expired { everything: std::mem::take(&mut known.is_forgotten), ..Expired::default() };
-            while known.expiring.front().is_some_and(|(at, _)| *at <= now) {
-                expired.folders.extend(known.expiring.pop_front().map(|(_, path)| path));
+            let mut changes = Changes { overflowed: std::mem::take(&mut known.is_forgotten), ..Changes::default() };
+            while known.expiring.front().is_some_and(|(at, _)| *at <= now)
+                && let Some((_, folder)) = known.expiring.pop_front()
+            {
+                changes.events.insert(DirEvent { folder, name: OsString::new(), listed: true });
             }
-            if std::mem::take(&mut known.is_woken) || !expired.folders.is_empty() || expired.everything || now >= end {
-                return expired;
+            if std::mem::take(&mut known.is_woken) || !changes.events.is_empty() || changes.overflowed || now >= end {
+                return changes;
             }
             let until = known.expiring.front().map_or(end, |(at, _)| (*at).min(end));
             self.moved.wait_until(&mut known, until);
@@ -635,13 +635,14 @@ mod tests {
         assert_eq!(first.number, again.number);
         let listings = Listings::new(Duration::from_millis(1), cache());
         listings.list(path, |_| Ok(listing("a/", &["a/x"], &[]))).unwrap();
-        assert_eq!(listings.wait(Duration::from_secs(60)).folders, [PathBuf::from("a")]);
+        let expired = listings.wait(Duration::from_secs(60)).events;
+        assert_eq!(expired.iter().map(|event| (&*event.folder, event.listed)).collect::<Vec<_>>(), [(path, true)]);
         let failed = || Err(FetchError::Failed("no server".into()));
         let known = listings.list(path, |was_known| if was_known { failed() } else { panic!() }).unwrap();
         assert_eq!(names(&known), ["x"]);
         assert!(listings.list(Path::new("b"), |_| failed()).is_err());
         listings.forget();
-        assert!(listings.wait(Duration::from_secs(60)).everything);
+        assert!(listings.wait(Duration::from_secs(60)).overflowed);
         assert!(listings.known(path).is_none());
         assert!(listings.list(path, |_| failed()).is_err());
     }

@@ -35,7 +35,7 @@ use crate::{
     runtime::runtime,
     single_flight::SingleFlight,
     source::{Source, SourceError, Wait},
-    store::{Changes, DirEvent, File, Folder, Kind, Names, Stat, Store, Usage, Version, Watch, would_block},
+    store::{Changes, File, Folder, Kind, Names, Stat, Store, Usage, Version, Watch, would_block},
     wanted,
 };
 
@@ -612,13 +612,7 @@ impl Store for RemoteStore {
     }
 
     fn wait_for_changes(&self, timeout: Duration) -> Changes {
-        let expired = self.listings.wait(timeout);
-        let event = |folder: PathBuf| DirEvent { folder, name: OsString::new(), listed: true };
-        Changes {
-            events: expired.folders.into_iter().map(event).collect(),
-            lost: Vec::new(),
-            overflowed: expired.everything,
-        }
+        self.listings.wait(timeout)
     }
 
     fn wake(&self) {
