@@ -38,7 +38,7 @@ use super::{BlockError, Buffer, Cache, FileSlot, Key, KeyedBlock, Piece, Verify,
 use crate::{
     codec::Codec,
     disk::{Blob, Disk, FileId, Limits, Payload, Way},
-    format::{Block, Crc, CrcKind},
+    format::Block,
     limits,
     single_flight::SingleFlight,
     source::{Source, SourceError, zeros},
@@ -69,7 +69,7 @@ const WAITED_FOR: u64 = 128 << 20;
 const HASHED: usize = 128 << 10;
 
 /// Version of the names. A later layout uses another number.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// Options of the disk cache for decoded blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -314,39 +314,18 @@ impl Cache {
     ///
     /// If `waits` is false: `None` if the block's stored bytes would have to be read for it.
     pub(super) fn spilled_name(&self, block: &Block, source: &dyn Source, waits: bool) -> Option<Name> {
+        if block.codec == Codec::None {
+            return None;
+        }
         let in_pieces = self.in_pieces(block);
-        let code = match &block.codec {
-            Codec::None => return None,
-            Codec::Zstd => [1, 0, 0, 0],
-            Codec::Lz4 => [2, 0, 0, 0],
-            Codec::Deflate => [3, 0, 0, 0],
-            Codec::Zlib => [4, 0, 0, 0],
-            Codec::Jpeg(width, height, channels) => [5, *width, *height, (*channels).into()],
-            Codec::Png(width, height, channels) => [6, *width, *height, (*channels).into()],
-            Codec::Chain(_) => [7, 0, 0, 0],
-            Codec::DeflateExact => [8, 0, 0, 0],
-            Codec::ZlibExact => [9, 0, 0, 0],
-        };
         let mut name = Vec::with_capacity(192);
         name.extend_from_slice(&[VERSION, in_pieces.into()]);
         name.extend_from_slice(&self.name_of_state(source, block.stored(), waits)?);
         for number in [block.offset, block.stored_size, block.size] {
             name.extend_from_slice(&number.to_le_bytes());
         }
-        for number in code {
-            name.extend_from_slice(&number.to_le_bytes());
-        }
-        let (kind, value) = match block.crc {
-            None => (0, 0),
-            Some(Crc { kind: CrcKind::Crc32c, value }) => (1, value),
-            Some(Crc { kind: CrcKind::Crc32, value }) => (2, value),
-        };
-        name.push(kind);
-        name.extend_from_slice(&u32::to_le_bytes(value));
-        if let Codec::Chain(chain) = &block.codec {
-            // Each filter with all that it is told.
-            name.extend_from_slice(format!("{:?}", chain.filters()).as_bytes());
-        }
+        // The size of a picture and each filter with all that it is told are in it.
+        name.extend_from_slice(format!("{:?} {:?}", block.codec, block.crc).as_bytes());
         Some(Name { key: name, size: block.size, in_pieces })
     }
 
