@@ -34,7 +34,7 @@ use memmap2::MmapMut;
 
 use super::{
     buffer_pool::BufferPool,
-    sync::{Arc, AtomicUsize, Condvar, Mutex, Ordering::SeqCst},
+    sync::{Arc, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering::SeqCst},
 };
 use crate::held;
 
@@ -228,27 +228,19 @@ impl Budget {
             self.waiting.fetch_sub(1, SeqCst);
         }
         room.line(holding).serving += 1;
-        room.used += if is_granted { bytes } else { 0 };
         self.signal(&mut room);
-        let used = room.used;
-        drop(room);
-        self.spares.trim(self.unreserved(used));
-        if is_granted { Ok(self.reservation(bytes)) } else { Err(too_much(false)) }
+        if is_granted { Ok(self.grant(room, bytes, false)) } else { Err(too_much(false)) }
     }
 
     /// Reserves bytes only if there is room now and no other request waits. See [`Self::reserve`].
     pub fn try_reserve(self: &Arc<Self>, bytes: u64, evict: impl Fn(u64) -> bool) -> Option<Reservation> {
         loop {
-            let mut room = self.room.lock();
+            let room = self.room.lock();
             if !room.owners.is_empty() || !room.others.is_empty() || bytes > self.total {
                 return None;
             }
             if self.fits(&room, bytes) {
-                room.used += bytes;
-                let used = room.used;
-                drop(room);
-                self.spares.trim(self.unreserved(used));
-                return Some(self.reservation(bytes));
+                return Some(self.grant(room, bytes, false));
             }
             let short = room.used.saturating_add(bytes) - self.total;
             drop(room);
@@ -262,16 +254,15 @@ impl Budget {
     /// Evicting the entry gives them back, and no thread waits for them otherwise. The next request makes room for
     /// these as well.
     pub fn reserve_small(self: &Arc<Self>, bytes: u64) -> Reservation {
-        self.add(bytes, true)
+        self.grant(self.room.lock(), bytes, true)
     }
 
     /// Reserves bytes for which nothing waits, even beyond the budget. The next request makes room for these as well.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Reservation {
-        self.add(bytes, false)
+        self.grant(self.room.lock(), bytes, false)
     }
 
-    fn add(self: &Arc<Self>, bytes: u64, is_held: bool) -> Reservation {
-        let mut room = self.room.lock();
+    fn grant(self: &Arc<Self>, mut room: MutexGuard<'_, Room>, bytes: u64, is_held: bool) -> Reservation {
         room.used += bytes;
         room.held += if is_held { bytes } else { 0 };
         let used = room.used;
@@ -302,10 +293,6 @@ impl Budget {
         if self.waiting.load(SeqCst) > 0 {
             self.changed.notify_all();
         }
-    }
-
-    fn reservation(self: &Arc<Self>, bytes: u64) -> Reservation {
-        Reservation { budget: self.clone(), bytes, is_held: false }
     }
 }
 
