@@ -29,6 +29,7 @@ mod writer;
 
 use std::{
     fmt, io,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -70,6 +71,16 @@ pub enum Way {
 
 /// Bytes to be stored. Their memory is kept until they are written.
 pub type Payload = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// A range of bytes that others share.
+#[derive(Debug)]
+pub struct Slice<T>(pub Arc<T>, pub Range<usize>);
+
+impl<T: AsRef<[u8]>> AsRef<[u8]> for Slice<T> {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref().get(self.1.clone()).unwrap_or_default()
+    }
+}
 
 /// The name of a blob: the SHA-256 of its key.
 type Hash = [u8; 32];

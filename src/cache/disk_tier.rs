@@ -37,11 +37,11 @@ use sha2::{Digest, Sha256};
 use super::{BlockError, Buffer, Cache, FileSlot, Key, KeyedBlock, Piece, Verify, decode};
 use crate::{
     codec::Codec,
-    disk::{Blob, Disk, FileId, Limits, Payload, Way},
+    disk::{Blob, Disk, FileId, Limits, Payload, Slice, Way},
     format::Block,
     limits,
     single_flight::SingleFlight,
-    source::{Source, SourceError, zeros},
+    source::{Source, SourceError, to_usize, zeros},
     wanted,
 };
 
@@ -437,20 +437,25 @@ impl Cache {
         took: Duration,
     ) {
         let Some((spill, name)) = self.spilled(block, source).filter(|_| self.verify != Verify::Off) else { return };
-        let part = |piece: Range<u64>| FilePart::new(memory, at + piece.start..at + piece.end);
+        // Mapped now, because a file that cannot be mapped later would have no bytes.
+        let part = |piece: Range<u64>| {
+            let range = to_usize(at + piece.start)..to_usize(at + piece.end);
+            memory.memory().bytes(range.clone()).ok()?;
+            Some(Arc::new(Slice(memory.clone(), range)))
+        };
         if self.in_pieces(block) {
             let mut next = 0;
             while next < name.size {
                 let Range { start, end } = name.piece_of(next);
                 let Some(bytes) = part(start..end) else { return };
-                if !spill.keep_piece(&name, start, Arc::new(bytes)) {
+                if !spill.keep_piece(&name, start, bytes) {
                     return;
                 }
                 next = end;
             }
             spill.keep_verdict(&name);
         } else if let Some(part) = part(0..block.size) {
-            self.keep(spill, &name, block, took, Arc::new(part));
+            self.keep(spill, &name, block, took, part);
         }
     }
 }
@@ -464,26 +469,5 @@ impl AsRef<[u8]> for FileSlot {
 impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
         self
-    }
-}
-
-/// A part of a finished file in memory.
-pub(super) struct FilePart {
-    file: Arc<FileSlot>,
-    range: Range<usize>,
-}
-
-impl FilePart {
-    /// `None` if the file cannot be mapped. Later it would have no bytes.
-    pub(super) fn new(file: &Arc<FileSlot>, range: Range<u64>) -> Option<Self> {
-        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
-        file.memory().bytes(range.clone()).ok()?;
-        Some(Self { file: file.clone(), range })
-    }
-}
-
-impl AsRef<[u8]> for FilePart {
-    fn as_ref(&self) -> &[u8] {
-        self.file.memory().bytes(self.range.clone()).unwrap_or_default()
     }
 }

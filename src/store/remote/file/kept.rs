@@ -14,7 +14,7 @@ use std::{
 use super::{BLOCK, Blocks, FRONT, GRANULE, run::Run};
 use crate::{
     cache::Buffer,
-    disk::{Disk, Payload},
+    disk::{Disk, Slice},
     store::remote::object::ObjectId,
 };
 
@@ -55,15 +55,6 @@ pub(super) fn key(id: &ObjectId, unit: &Unit) -> Vec<u8> {
 /// Returns whether the object's tag is the server's own. A time used instead of a tag may be the same for two states.
 pub(super) fn tells_states_apart(id: &ObjectId) -> bool {
     !id.etag.is_empty() && !id.etag.starts_with("modified ")
-}
-
-/// A part of a run, to be written.
-struct Part(Arc<Buffer>, Range<usize>);
-
-impl AsRef<[u8]> for Part {
-    fn as_ref(&self) -> &[u8] {
-        self.0.get(self.1.clone()).unwrap_or_default()
-    }
 }
 
 impl Blocks {
@@ -134,8 +125,7 @@ impl Blocks {
         units.truncate((BLOCK / GRANULE) as usize);
         units.retain(|unit| {
             let part = (unit.start - range.start) as usize..(unit.end - range.start) as usize;
-            let payload: Payload = Arc::new(Part(bytes.clone(), part));
-            disk.put(&key(id, unit), payload)
+            disk.put(&key(id, unit), Arc::new(Slice(bytes.clone(), part)))
         });
         units
     }
