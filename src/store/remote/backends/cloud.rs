@@ -91,7 +91,7 @@ impl Backend for Azure {
     }
 
     fn next_page(&self, _: &HeaderMap, body: &[u8]) -> Option<String> {
-        xml::early_leaf(body, NEXT).map(Into::into)
+        xml::early_leaf(body, NEXT)
     }
 
     fn remedy(&self) -> &'static str {

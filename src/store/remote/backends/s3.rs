@@ -102,7 +102,8 @@ impl Backend for S3 {
         const OBJECT: &str = "Contents";
         const FOLDER: &str = "CommonPrefixes";
         // The token may follow the keys.
-        let is_escaped = xml::has_leaf(body, "EncodingType", "url");
+        let is_url = |kind: &str| kind.eq_ignore_ascii_case("url");
+        let is_escaped = xml::early_leaf(body, "EncodingType").as_deref().is_some_and(is_url);
         let key = |text: &str| match is_escaped {
             // As in a form: a space is `+`.
             true => unescape(text.replace('+', " ").as_bytes()),
@@ -124,7 +125,7 @@ impl Backend for S3 {
             return Err("the answer is no listing of a bucket".into());
         }
         // The token that was found without parsing the document is only a guess.
-        if is_escaped != rest.get("EncodingType").is_some_and(|kind| kind.eq_ignore_ascii_case("url")) {
+        if is_escaped != rest.get("EncodingType").is_some_and(is_url) {
             return Err("the answer does not say how its keys are written".into());
         }
         if rest.get("IsTruncated") != Some("true") {
@@ -135,7 +136,7 @@ impl Backend for S3 {
     }
 
     fn next_page(&self, _: &HeaderMap, body: &[u8]) -> Option<String> {
-        xml::early_leaf(body, NEXT).map(Into::into)
+        xml::early_leaf(body, NEXT)
     }
 
     fn was_refused(&self, status: StatusCode, headers: &HeaderMap, code: &str) -> bool {

@@ -99,17 +99,11 @@ pub(crate) fn items(
 
 /// Returns the text of the first leaf with this name, without parsing the document: a guess that [`items`] has to
 /// confirm. `None` if there is none, or if its text is escaped.
-pub(crate) fn early_leaf<'a>(document: &'a [u8], name: &str) -> Option<&'a str> {
-    let (_, rest) = std::str::from_utf8(document).ok()?.split_once(&format!("<{name}>"))?;
-    let (text, _) = rest.split_once('<')?;
-    (!text.is_empty() && !text.contains('&')).then_some(text)
-}
-
-/// Returns whether a leaf has this text; letter case does not matter. A guess like that of [`early_leaf`].
-pub(crate) fn has_leaf(document: &[u8], name: &str, text: &str) -> bool {
+pub(crate) fn early_leaf(document: &[u8], name: &str) -> Option<String> {
     let document = String::from_utf8_lossy(document);
-    let found = document.split_once(&format!("<{name}>")).and_then(|(_, rest)| rest.split('<').next());
-    found.is_some_and(|found| found.eq_ignore_ascii_case(text))
+    let (_, rest) = document.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once('<')?;
+    (!text.is_empty() && !text.contains('&')).then(|| text.to_owned())
 }
 
 fn local(name: &[u8]) -> String {
@@ -140,7 +134,7 @@ mod tests {
     #[test]
     fn a_leaf_is_found_early() {
         let document = b"<L><C><Key>x</Key></C><Next>a+/=</Next><Other>a&amp;b</Other><None></None></L>";
-        assert_eq!(early_leaf(document, "Next"), Some("a+/="));
+        assert_eq!(early_leaf(document, "Next").as_deref(), Some("a+/="));
         for name in ["Other", "None", "Missing"] {
             assert_eq!(early_leaf(document, name), None);
         }
