@@ -109,10 +109,8 @@ impl Slot {
     /// Returns a slot that is done.
     pub(super) fn of_bytes(budget: &Arc<Budget>, bytes: Arc<Buffer>) -> Arc<Self> {
         let slot = Self::new(budget, None);
-        let mut progress = slot.progress.lock();
-        (progress.end, progress.done) = (bytes.len() as u64, Some(Ok(())));
-        progress.pieces.push_back(Piece { start: 0, bytes });
-        drop(progress);
+        slot.push_shared(bytes);
+        slot.progress.lock().done = Some(Ok(()));
         slot
     }
 

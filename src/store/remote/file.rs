@@ -445,15 +445,10 @@ impl RemoteFile {
                 }
                 continue;
             }
-            let mut end = kept::block(at, self.id().size).end.min(wanted.end);
+            let end = kept::block(at, self.id().size).end.min(wanted.end);
             // Up to the next run in memory, but at least one granule.
-            let mut next = at + GRANULE;
-            while next < end {
-                if state.run(next).is_some() {
-                    end = next;
-                }
-                next += GRANULE;
-            }
+            let mut granules = (at + GRANULE..end).step_by(GRANULE as usize);
+            let mut end = granules.find(|next| state.run(*next).is_some()).unwrap_or(end);
             // Expected bytes share the run of demanded bytes if there is memory for both.
             let mut room = None;
             // A short run is cheap.

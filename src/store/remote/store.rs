@@ -208,17 +208,16 @@ impl RemoteStore {
 
     fn find(&self, path: &Path) -> io::Result<Option<Entry>> {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
-        let listing = self.listings.known(folder);
-        if let Some(found) = listing.as_ref().map(|listing| listing.get(name.as_bytes()))
-            && !found.as_ref().is_some_and(Entry::is_unsized)
-        {
-            return Ok(found);
-        }
+        let unsized_entry = match self.listings.known(folder).map(|listing| listing.get(name.as_bytes())) {
+            Some(Some(entry)) if entry.is_unsized() => Some(entry),
+            Some(found) => return Ok(found),
+            None => None,
+        };
         if self.is_no_folder(folder) {
             return Ok(None);
         }
         let Some(key) = self.key_of(folder)? else { return Ok(None) };
-        match listing.as_ref().and_then(|listing| listing.get(name.as_bytes())) {
+        match unsized_entry {
             Some(entry) => self.complete(folder, &key, &entry),
             None => self.look_up(folder, &key, name.as_bytes()),
         }
