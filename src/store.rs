@@ -142,10 +142,7 @@ impl FileId {
 
     /// Returns the identity as bytes, for hashes.
     pub(crate) fn to_bytes(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.0.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.1.to_le_bytes());
-        bytes
+        (u128::from(self.1) << 64 | u128::from(self.0)).to_le_bytes()
     }
 }
 

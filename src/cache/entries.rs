@@ -14,8 +14,8 @@ use super::{
 
 /// Something in the cache. Clones share one state.
 pub(super) trait Entry: Clone {
-    /// Number of operations that wait for it or take something from it.
-    fn users(&self) -> &AtomicUsize;
+    /// Number of operations that wait for it or take something from it. `None` for what is idle only if nobody holds it.
+    fn users(&self) -> Option<&AtomicUsize>;
 
     /// Whether evicting it interrupts no work. Users are counted separately.
     fn is_idle(&self) -> bool;
@@ -44,7 +44,7 @@ impl<E: Entry> Deref for InUse<E> {
 
 impl<E: Entry> Drop for InUse<E> {
     fn drop(&mut self) {
-        if self.entry.users().fetch_sub(1, SeqCst) == 1 {
+        if self.entry.users().is_some_and(|users| users.fetch_sub(1, SeqCst) == 1) {
             self.budget.note_idle();
         }
     }
@@ -78,7 +78,9 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
 
     /// Called under the lock, so that what is evicted has no users and gets none.
     fn in_use(&self, entry: E) -> InUse<E> {
-        entry.users().fetch_add(1, SeqCst);
+        if let Some(users) = entry.users() {
+            users.fetch_add(1, SeqCst);
+        }
         InUse { entry, budget: self.budget.clone() }
     }
 
@@ -165,7 +167,7 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
                 if freed >= bytes {
                     break;
                 }
-                if entry.users().load(SeqCst) == 0 && entry.is_idle() {
+                if entry.users().is_none_or(|users| users.load(SeqCst) == 0) && entry.is_idle() {
                     keys.push(*key);
                     freed += entry.cost();
                 }

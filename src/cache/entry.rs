@@ -34,12 +34,8 @@ impl Cached {
 }
 
 impl Entry for Cached {
-    fn users(&self) -> &AtomicUsize {
-        match self {
-            Self::Bytes(slot) => slot.users(),
-            Self::File(file) => &file.users,
-            Self::Parsed(parsed) => parsed.users(),
-        }
+    fn users(&self) -> Option<&AtomicUsize> {
+        self.slot().and_then(Entry::users)
     }
 
     fn is_idle(&self) -> bool {

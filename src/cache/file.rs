@@ -15,8 +15,6 @@ use crate::memfd::MemoryFile;
 /// A file in memory: growing, finished, or failed.
 #[derive(Debug)]
 pub struct FileSlot {
-    /// Unused: each user of a file holds a clone of its `Arc`.
-    pub(super) users: AtomicUsize,
     memory: MemoryFile,
     progress: Mutex<Progress>,
     moved: Condvar,
@@ -42,11 +40,11 @@ struct Progress {
 
 impl FileSlot {
     pub(super) fn new(memory: MemoryFile, room: Reservation, count: Arc<FileCount>) -> Self {
-        let (users, progress, moved) = (AtomicUsize::new(0), Mutex::default(), Condvar::new());
+        let (progress, moved) = (Mutex::default(), Condvar::new());
         let cost = room.bytes();
         count.files.fetch_add(1, Relaxed);
         count.bytes.fetch_add(cost, Relaxed);
-        Self { users, memory, progress, moved, room: Mutex::new(room), cost, count }
+        Self { memory, progress, moved, room: Mutex::new(room), cost, count }
     }
 
     /// The memory.

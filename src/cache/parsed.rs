@@ -36,8 +36,6 @@ pub(super) struct Values {
 /// What the cache has of a value: its type is known to those who ask for it.
 #[derive(Debug)]
 pub(super) struct AnyParsed {
-    /// Unused: each user of a value holds a clone of its `Arc`.
-    users: AtomicUsize,
     value: Arc<dyn Any + Send + Sync>,
     room: Mutex<Reservation>,
     key: Key,
@@ -59,11 +57,22 @@ impl AnyParsed {
         if is_open {
             values.open.fetch_add(1, SeqCst);
         }
-        Self { users: AtomicUsize::new(0), value, room: Mutex::new(room), key, is_open, values: values.clone() }
+        Self { value, room: Mutex::new(room), key, is_open, values: values.clone() }
     }
 
     fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.value.clone().downcast().ok()
+    }
+
+    /// Returns whether nobody but the cache holds it.
+    pub(super) fn is_idle(self: &Arc<Self>) -> bool {
+        // Both are cloned under the lock that is held here, or by those who hold a clone already.
+        Arc::strong_count(self) == 1 && Arc::strong_count(&self.value) == 1
+    }
+
+    /// Returns the bytes reserved for it.
+    pub(super) fn cost(&self) -> u64 {
+        self.room.lock().bytes()
     }
 }
 
@@ -79,23 +88,6 @@ impl Drop for AnyParsed {
             }
         }
     }
-}
-
-impl Entry for Arc<AnyParsed> {
-    fn users(&self) -> &AtomicUsize {
-        &self.users
-    }
-
-    fn is_idle(&self) -> bool {
-        // Both are cloned under the lock that is held here, or by those who hold a clone already.
-        Self::strong_count(self) == 1 && Arc::strong_count(&self.value) == 1
-    }
-
-    fn cost(&self) -> u64 {
-        self.room.lock().bytes()
-    }
-
-    fn give_up(&self) {}
 }
 
 impl Cache {

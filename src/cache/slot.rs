@@ -383,8 +383,8 @@ impl Slot {
 }
 
 impl Entry for Arc<Slot> {
-    fn users(&self) -> &AtomicUsize {
-        &self.users
+    fn users(&self) -> Option<&AtomicUsize> {
+        Some(&self.users)
     }
 
     fn is_idle(&self) -> bool {
