@@ -3,14 +3,13 @@
 use std::{
     collections::HashMap,
     env, fmt,
-    future::Future,
     path::PathBuf,
-    pin::Pin,
     process::{Command, Stdio},
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use futures_util::future::BoxFuture;
 use object_store::{CredentialProvider, aws::AwsCredential};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -225,9 +224,7 @@ impl ProfileKeys {
 impl CredentialProvider for ProfileKeys {
     type Credential = AwsCredential;
 
-    fn get_credential<'life, 'a>(
-        &'life self,
-    ) -> Pin<Box<dyn Future<Output = object_store::Result<Arc<AwsCredential>>> + Send + 'a>>
+    fn get_credential<'life, 'a>(&'life self) -> BoxFuture<'a, object_store::Result<Arc<AwsCredential>>>
     where
         'life: 'a,
         Self: 'a,

@@ -7,15 +7,13 @@
 
 use std::{
     error::Error,
-    fmt,
-    future::Future,
-    io,
+    fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    pin::Pin,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use http::{Method, header};
 use object_store::{
     ClientConfigKey, ClientOptions,
@@ -390,10 +388,7 @@ impl Service {
 }
 
 impl HttpService for Service {
-    fn call<'life, 'a>(
-        &'life self,
-        request: HttpRequest,
-    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>
+    fn call<'life, 'a>(&'life self, request: HttpRequest) -> BoxFuture<'a, Result<HttpResponse, HttpError>>
     where
         'life: 'a,
         Self: 'a,
