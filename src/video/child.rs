@@ -62,7 +62,7 @@ pub(super) fn run(codec: &OsStr) -> ExitCode {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     std::panic::set_hook(Box::new(report_panic));
     let loaded = Maker::load(codec);
-    let confined = confine::confine(Memory::size());
+    let confined = confine::confine(memory_size());
     let (mut input, mut output) = (Socket, Socket);
     let maker = match (loaded, confined) {
         (Ok(maker), Ok(())) => maker,
@@ -102,15 +102,16 @@ fn failure(reason: &str) -> Message {
 fn serve(maker: &Maker, input: &mut Socket, output: &mut Socket) -> io::Result<()> {
     Message::new(Kind::Ready, 0, 0).send(output)?;
     let (mut decoder, mut size): (Option<Box<dyn Decoder + '_>>, _) = (None, (0, 0));
-    let mut memory = Memory::default();
+    let mut converter = Converter::default();
     loop {
         let Message { kind, first, second, payload } = Message::receive(input, PAYLOAD)?;
         let mut show = |number: u32, planes: &Planes<'_>| {
-            if planes.size() != size {
-                let ((width, height), (w, h)) = (planes.size(), size);
+            let (width, height) = (planes.width, planes.height);
+            if (width, height) != size {
+                let (w, h) = size;
                 return Err(format!("a frame of {width} × {height} in a video of {w} × {h}"));
             }
-            memory.write(planes).map_err(|error| error.to_string())?;
+            converter.convert(planes).and_then(write).map_err(|error| error.to_string())?;
             Message::new(Kind::Frame, number, 0).send(output).map_err(|error| error.to_string())?;
             match Message::receive(input, 0) {
                 Ok(Message { kind: Kind::Taken, .. }) => Ok(()),
@@ -157,26 +158,18 @@ impl io::Write for Socket {
     }
 }
 
-/// The shared memory.
-#[derive(Default)]
-struct Memory {
-    converter: Converter,
+/// Returns the size of the shared memory in bytes; 0 if that cannot be found.
+fn memory_size() -> u64 {
+    rustix::fs::fstat(rustix::stdio::stdout()).map_or(0, |stat| stat.st_size.cast_unsigned())
 }
 
-impl Memory {
-    /// Returns its size in bytes; 0 if that cannot be found.
-    fn size() -> u64 {
-        rustix::fs::fstat(rustix::stdio::stdout()).map_or(0, |stat| stat.st_size.cast_unsigned())
+/// Writes a frame to the shared memory.
+fn write(mut rest: &[u8]) -> io::Result<()> {
+    let mut at = 0;
+    while !rest.is_empty() {
+        let written = rustix::io::pwrite(rustix::stdio::stdout(), rest, at)?;
+        rest = rest.get(written.max(1)..).unwrap_or_default();
+        at += written as u64;
     }
-
-    /// Writes a frame as red, green and blue.
-    fn write(&mut self, planes: &Planes<'_>) -> io::Result<()> {
-        let (mut rest, mut at) = (self.converter.convert(planes)?, 0);
-        while !rest.is_empty() {
-            let written = rustix::io::pwrite(rustix::stdio::stdout(), rest, at)?;
-            rest = rest.get(written.max(1)..).unwrap_or_default();
-            at += written as u64;
-        }
-        Ok(())
-    }
+    Ok(())
 }

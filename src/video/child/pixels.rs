@@ -53,13 +53,6 @@ impl Factors {
     }
 }
 
-impl Planes<'_> {
-    /// Returns width and height.
-    pub(super) fn size(&self) -> (u32, u32) {
-        (self.width, self.height)
-    }
-}
-
 /// Converts pictures. Keeps its memory for the next one.
 #[derive(Default)]
 pub(super) struct Converter {
