@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ._errors import NotAnArray, NotFound
+from ._errors import DamagedBlock, NotAnArray, NotFound
 
 if TYPE_CHECKING:
     from ._array import Array
@@ -37,7 +38,7 @@ class Picture:
 
     def _pixels(self) -> NDArray[Any]:
         if self._camera.array is None:
-            return _decoded(self._camera._file(self._frame), self.path)
+            return _decoded(self._camera, self._frame)
         return self._camera.array[self._frame]
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
@@ -82,8 +83,10 @@ class Picture:
         return f"<shardfs.Picture {self._frame} of {self._camera.path}>"
 
 
-def _decoded(node: Node, path: str) -> NDArray[Any]:
+def _decoded(camera: Camera, frame: int) -> NDArray[Any]:
     """Returns the pixels of a single picture, of shape (height, width, channels)."""
+    node = camera._file(frame)
+    path = f"{camera.path}/{node.name}"
     data, suffix = node.read(0, node.size), node.name.rpartition(".")[2]
     if suffix == "npy":
         return np.load(io.BytesIO(data))
@@ -94,9 +97,20 @@ def _decoded(node: Node, path: str) -> NDArray[Any]:
     except ImportError:
         reason = "pictures that are not of one size are decoded by Pillow, which is not installed; see .bytes"
         raise NotAnArray(reason, container=path) from None
-    with Image.open(io.BytesIO(data)) as picture:
-        pixels = np.asarray(picture)
+    try:
+        with Image.open(io.BytesIO(data)) as picture:
+            pixels = np.asarray(_in_colours(picture))
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
+        reason = f"picture {frame} does not decode: {error}"
+        raise DamagedBlock(reason, container=camera._container.file.path, path=node.inside) from None
     return pixels if pixels.ndim == 3 else pixels[..., None]
+
+
+def _in_colours(picture: Any) -> Any:
+    """Returns a picture of Pillow with colours instead of numbers of a palette, and grey instead of bits."""
+    if picture.mode in ("P", "PA"):
+        return picture.convert("RGBA" if picture.mode == "PA" or "transparency" in picture.info else "RGB")
+    return picture.convert("L") if picture.mode == "1" else picture
 
 
 class Camera(Sequence[Picture]):

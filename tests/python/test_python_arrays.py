@@ -473,6 +473,48 @@ def test_pictures_of_several_sizes(tmp_path):
         camera[0:2]
 
 
+def test_pictures_are_colours(tmp_path):
+    """A palette and bits are ways to store colours and grey; a picture that is cut short is damage."""
+    pixels = np.zeros((4, 5, 3), "u1")
+    pixels[:2], pixels[2:] = (200, 10, 30), (5, 250, 7)
+    palette, bits = Image.fromarray(pixels).quantize(4), Image.fromarray(pixels[..., 0] > 100).convert("1")
+    clear = palette.getpixel((0, 0))
+
+    def png(picture, **options):
+        out = io.BytesIO()
+        picture.save(out, "PNG", **options)
+        return out.getvalue()
+
+    stored = [png(palette), png(palette, transparency=clear), png(bits), png(palette)[:-30]]
+    frames = [[Record("front", 5, 4, 3, 1, data)] for data in stored]
+    # One of another size, so that each picture is decoded by itself.
+    frames.append([Record("front", 8, 8, 3, 1, png(Image.new("RGB", (8, 8))))])
+    (tmp_path / "x.kdb").write_bytes(pack([Episode(frames=frames, state_dim=1, action_dim=1)]))
+    camera = sh.open(tmp_path / "x.kdb").episodes[0].images["front"]
+    assert camera.array is None
+    assert np.array_equal(camera[0], pixels) and camera[0].dtype == "u1"
+    assert np.array_equal(camera[1], np.dstack([pixels, np.where(pixels[..., :1] > 100, 0, 255).astype("u1")]))
+    assert np.array_equal(camera[2], np.where(pixels[..., :1] > 100, 255, 0)) and camera[2].dtype == "u1"
+    with pytest.raises(sh.DamagedBlock, match="picture 3") as caught:
+        camera[3].shape
+    assert caught.value.container == str(tmp_path / "x.kdb") and caught.value.path == "episodes/0/images/front/003.png"
+
+
+def test_unbuffered_files_are_as_pythons(tmp_path):
+    container = sh.open(FIXTURES / "ep_001.wshard")
+    (tmp_path / "x").write_bytes(container.read_bytes("container.json"))
+    for make in (lambda: np.zeros(3), lambda: np.zeros((2, 3), "u1"), lambda: bytearray(5), lambda: np.zeros((0, 2)),
+                 lambda: np.zeros(10**5)):
+        ours, theirs = make(), make()
+        with container.open("container.json", buffering=0) as mine, open(tmp_path / "x", "rb", buffering=0) as file:
+            assert mine.readinto(ours) == file.readinto(theirs) and bytes(ours) == bytes(theirs)
+    with pytest.raises(ValueError):
+        container.open("container.json", buffering=0).seek(0, 9)
+    for use in (lambda: mine.read(1), mine.readall, mine.tell, lambda: mine.seek(0), lambda: mine.readinto(bytearray(1))):
+        with pytest.raises(ValueError, match="closed"):
+            use()
+
+
 def test_pickles(episode):
     container = sh.open(episode)
     for thing in (container, container["signal/cube"], sh.open(episode.parent)):
