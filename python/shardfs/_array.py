@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from . import _core, _process
 from ._dataset import Dataset
 from ._dtypes import of_name, with_names
-from ._errors import NotAnArray
+from ._errors import Error, NotAnArray
 from ._selection import Selection, select
 
 if TYPE_CHECKING:
@@ -392,27 +392,39 @@ def read_many(arrays: Iterable[Array | tuple[Group, str] | Group], *, threads: i
     jobs: list[Any] = []
     shapes: list[tuple[int | None, Any]] = []
 
-    def add(array: Array) -> None:
+    def add(group: Any, name: str | None) -> None:
+        try:
+            prepare(group if name is None else group[name])
+        except (Error, OSError, KeyError, MemoryError) as error:
+            if errors == "raise":
+                raise
+            shapes.append((None, error))
+
+    def prepare(array: Array) -> None:
         dtype, shape, items, itemsize, typestr, *_ = array._info()
         if items == 0:
             shapes.append((None, np.empty(shape, dtype)))
             return
+        job = (array._node, array._start, items * itemsize, typestr, shape[::-1] if array._fortran else shape)
         shapes.append((len(jobs), (dtype, array._fortran)))
-        jobs.append((array._node, array._start, items * itemsize, typestr, shape[::-1] if array._fortran else shape))
+        jobs.append(job)
 
     plan: list[list[str] | None] = []
     for wanted in arrays:
-        if isinstance(wanted, tuple):
-            group, name = wanted
-            wanted = group[name]
-        if isinstance(wanted, Array):
-            add(wanted)
+        try:
+            if isinstance(wanted, tuple):
+                group, name = wanted
+                wanted = group[name]
+            names = None if isinstance(wanted, Array) else wanted._array_names()
+        except (Error, OSError, KeyError, MemoryError) as error:
+            if errors == "raise":
+                raise
+            shapes.append((None, error))
             plan.append(None)
-        else:
-            names = wanted._array_names()
-            for name in names:
-                add(wanted[name])
-            plan.append(names)
+            continue
+        for each in (None,) if names is None else names:
+            add(wanted, each)
+        plan.append(names)
     done = _core.read_many(jobs, threads or _process.cores())
     failed = next((result for result in done if isinstance(result, BaseException)), None)
     if failed is not None and errors == "raise":

@@ -628,6 +628,12 @@ def test_stored_npy_files_of_npz():
         assert np.array_equal(np.asarray(array), whole) and np.array_equal(sh.read_many([array])[0], whole), name
     with pytest.raises(sh.NotAnArray, match="pickle"):
         container["objects"][:]
+    found, both, gone, one = sh.read_many(
+        [container, container["objects"], (container, "gone"), container["fortran"]], errors="return")
+    assert isinstance(found["objects"], sh.NotAnArray) and isinstance(both, sh.NotAnArray) and isinstance(gone, KeyError)
+    assert np.array_equal(one, expected["fortran"]) and np.array_equal(found["big"], expected["big"])
+    with pytest.raises(sh.NotAnArray, match="pickle"):
+        sh.read_many([container])
     with pytest.raises(sh.NotAContainer) as caught:
         sh.open(path / ".file")
     assert str(caught.value).startswith(f"{path}/.file: ")
