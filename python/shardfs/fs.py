@@ -98,7 +98,15 @@ class ShardFileSystem(AbstractFileSystem):
 
     def info(self, path, **options):
         path = self._strip_protocol(path)
-        return self._describe(self._node(path), path)
+        try:
+            return self._describe(self._node(path), path)
+        except DamagedBlock:
+            # What its folder lists is there, even if its size cannot be known.
+            listed = self.ls(posixpath.dirname(path)) if posixpath.basename(path) else []
+            found = next((info for info in listed if info["name"] == path), None)
+            if found is None:
+                raise
+            return found
 
     def ls(self, path, detail=True, **options):
         path = self._strip_protocol(path)
@@ -135,7 +143,15 @@ class ShardFileSystem(AbstractFileSystem):
             self._node(path)
         except (FileNotFoundError, ValueError):
             return False
+        except DamagedBlock:
+            self.info(path)
         return True
+
+    def du(self, path, total=True, maxdepth=None, withdirs=False, **options):
+        """As in fsspec; files whose size cannot be known count as 0."""
+        sizes = super().du(path, total=False, maxdepth=maxdepth, withdirs=withdirs, **options)
+        sizes = {name: size or 0 for name, size in sizes.items()}
+        return sum(sizes.values()) if total else sizes
 
     def isfile(self, path):
         return self.exists(path) and self.info(path)["type"] == "file"
@@ -158,7 +174,7 @@ class ShardFileSystem(AbstractFileSystem):
     def _open(self, path, mode="rb", block_size=None, **options):
         if mode != "rb":
             _read_only(path)
-        return _File(self._file(path), block_size if isinstance(block_size, int) else 256 << 10)
+        return _File(self, path, block_size if isinstance(block_size, int) else 256 << 10)
 
     def _file(self, path):
         node = self._node(path)
@@ -190,7 +206,7 @@ class ShardFileSystem(AbstractFileSystem):
                     found[at] = b""
                 else:
                     jobs.append((at, (node, first, last - first, "|u1", (last - first,))))
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 found[at] = error
         for (at, _), read in zip(jobs, _core.read_many([job for _, job in jobs], _process.cores())):
             found[at] = read if isinstance(read, BaseException) else _bytes(read)
@@ -245,12 +261,32 @@ def _bytes(memory):
 
 
 class _File(io.BufferedReader):
-    """An open file, with the size that users of fsspec expect."""
+    """An open file, with what users of fsspec expect of one. Pickles as its name and position."""
 
-    def __init__(self, node, block_size):
-        super().__init__(Readable(node), block_size)
-        self.size = node.size
+    mode = "rb"
+
+    def __init__(self, fs, path, block_size, position=0):
+        self._node = fs._file(path)
+        super().__init__(Readable(self._node), block_size)
+        self.fs, self.path = fs, path
+        self.size = self._node.size
         self.blocksize = block_size
+        if position:
+            self.seek(position)
+
+    @property
+    def details(self):
+        return self.fs.info(self.path)
+
+    def _fetch_range(self, start, end):
+        return self._node.read(start, max(end - start, 0))
+
+    def __reduce__(self):
+        return type(self), (self.fs, self.path, self.blocksize, self.tell())
+
+    def __reduce_ex__(self, protocol):
+        # Files of Python refuse to be pickled here.
+        return self.__reduce__()
 
 
 def _address(fo, protocol, options):

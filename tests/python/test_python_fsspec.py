@@ -114,6 +114,10 @@ def test_a_file_of_unknown_size_is_listed():
     sizes = {info["name"]: info["size"] for info in fs.ls(folder)}
     assert sizes == {f"{folder}/000.png": len(fs.cat_file(f"{folder}/000.png")), f"{folder}/001.png": None, f"{folder}/002.png": None}
     assert fs.find(folder) == fs.glob(f"{folder}/*.png") == sorted(sizes)
+    for path, size in sizes.items():
+        assert fs.exists(path) and fs.isfile(path) and not fs.isdir(path) and fs.info(path)["size"] == size
+    assert fs.du(folder) == sizes[f"{folder}/000.png"]
+    assert not fs.exists(f"{folder}/003.png")
     with pytest.raises(sh.DamagedBlock):
         fs.cat_file(f"{folder}/001.png")
 
@@ -132,6 +136,8 @@ def test_ranges():
     found = fs.cat_ranges(bad, [0, 200, 0], [5, 300, 5])
     assert isinstance(found[0], FileNotFoundError) and isinstance(found[1], sh.DamagedBlock)
     assert found[2] == whole["notes.txt"][:5]
+    found = fs.cat_ranges(["../x", "notes.txt"], 0, 5, on_error="return")
+    assert isinstance(found[0], ValueError) and found[1] == whole["notes.txt"][:5]
     with pytest.raises(FileNotFoundError):
         fs.cat_ranges(bad, 0, 5, on_error="raise")
     with fs.open(paths[0]) as file:
@@ -233,6 +239,16 @@ def test_workers(method):
     with multiprocessing.get_context(method).Pool(2) as pool:
         for pid, data, shape in pool.starmap(read_in_worker, [(fs, path)] * 4):
             assert pid != os.getpid() and data == want and shape == (24, 7)
+
+
+def test_open_files_pickle():
+    fs = fsspec.filesystem("shardfs", source=str(FIXTURES))
+    with fs.open("notes.txt") as file:
+        assert (file.fs, file.path, file.mode, file.details["size"]) == (fs, "notes.txt", "rb", file.size)
+        start = file.read(7)
+        for copy in (pickle.loads(pickle.dumps(file)), pickle.loads(pickle.dumps(file, 2))):
+            assert copy.tell() == 7 and copy.read() == fs.cat_file("notes.txt")[7:]
+        assert file._fetch_range(0, 7) == start and file.tell() == 7
 
 
 def test_the_state_of_a_file(tmp_path):
