@@ -416,8 +416,11 @@ def test_fill_values(tmp_path):
                                   ("record", record, np.array((1, 2.5), record)), ("words", h5py.string_dtype(), "ab")):
             file.create_dataset(name, (2,), dtype, fillvalue=fill)
         file["again"] = file["big"]
+        # Nothing is filled with it.
+        file.create_dataset("never", (2,), "i4", chunks=(1,), fillvalue=3, fill_time="never")
     with h5py.File(tmp_path / "x.h5") as file:
         ours = sh.open(tmp_path / "x.h5")
+        assert np.array_equal(ours["never"], [0, 0]) and not ours.read_bytes("never.npy")[-8:].strip(b"\0")
         for name in file:
             assert np.array_equal(ours[name].fillvalue, file[name].fillvalue, equal_nan=name == "nan"), name
             assert type(ours[name].fillvalue) is type(file[name].fillvalue), name

@@ -41,6 +41,8 @@ pub struct Dataset {
     pub pipeline: Pipeline,
     /// The fill value, as an element would be stored; `None` for zeros.
     pub fill: Option<Box<[u8]>>,
+    /// Whether elements that were never written are zeros, whatever the fill value is (the fill time "never").
+    pub is_never_filled: bool,
     /// Files in which the elements are stored, instead of in this one.
     pub external: Option<External>,
 }
@@ -87,6 +89,11 @@ impl Object {
 }
 
 impl Dataset {
+    /// Returns what elements have that were never written; `None` for zeros.
+    pub fn missing(&self) -> Option<&[u8]> {
+        self.fill.as_deref().filter(|_| !self.is_never_filled)
+    }
+
     fn memory_usage(&self) -> usize {
         let dims = 8 * (self.space.most.len() + self.space.dims.as_ref().map_or(0, Vec::len));
         let chunk = if let Layout::Chunked(chunked) = &self.layout { 8 * chunked.chunk.len() } else { 0 };
@@ -136,14 +143,14 @@ fn dataset(reader: &Reader<'_>, at: Place, header: &Header) -> Result<Dataset> {
             return Err(reader.damaged(at, reason));
         }
     }
-    let fill = match (body(header::FILL)?, body(header::OLD_FILL)?) {
+    let (fill, is_never_filled) = match (body(header::FILL)?, body(header::OLD_FILL)?) {
         (Some(fill), _) => new_fill(fill.structure(reader))?,
-        (None, Some(fill)) => sized(&mut fill.structure(reader))?,
-        (None, None) => None,
+        (None, Some(fill)) => (sized(&mut fill.structure(reader))?, false),
+        (None, None) => (None, false),
     };
     let fill = fill.filter(|fill| fill.len() as u64 == datatype.size && fill.iter().any(|byte| *byte != 0));
     let external = body(header::EXTERNAL)?.map(|files| External::parse(files.structure(reader))).transpose()?;
-    Ok(Dataset { datatype, space, layout, pipeline: pipeline.unwrap_or_default(), fill, external })
+    Ok(Dataset { datatype, space, layout, pipeline: pipeline.unwrap_or_default(), fill, is_never_filled, external })
 }
 
 fn sized(message: &mut Structure<'_>) -> Result<Option<Box<[u8]>>> {
@@ -155,7 +162,8 @@ fn sized(message: &mut Structure<'_>) -> Result<Option<Box<[u8]>>> {
     }
 }
 
-fn new_fill(mut message: Structure<'_>) -> Result<Option<Box<[u8]>>> {
+/// Returns the fill value, and whether nothing is filled with it.
+fn new_fill(mut message: Structure<'_>) -> Result<(Option<Box<[u8]>>, bool)> {
     /// The fill time "never".
     const NEVER: u8 = 1;
     let version = message.version("a fill value", 1..=3)?;
@@ -168,7 +176,7 @@ fn new_fill(mut message: Structure<'_>) -> Result<Option<Box<[u8]>>> {
         (time, version == 1 || is_defined != 0)
     };
     let fill = if is_there { sized(&mut message)? } else { None };
-    Ok(fill.filter(|_| time != NEVER))
+    Ok((fill, time == NEVER))
 }
 
 /// Returns the place and the reason if an error is damage. The caller then shows the rest without the damaged part.

@@ -166,7 +166,7 @@ pub(super) fn grid(
         chunk_size,
     };
     let element = dataset.datatype.size;
-    let fill = match &dataset.fill {
+    let fill = match dataset.missing() {
         Some(fill) => fill.to_vec(),
         None if element > limits::PIECE as u64 => return Err(fault(place, "elements that are too large")),
         None => vec![0; element as usize],

@@ -343,7 +343,7 @@ impl Hdf5 {
         if let FormKind::Broken(damage) = &form.kind {
             own.error = Some(damage.reason.to_string());
         }
-        if let (FormKind::Plain(_), Some(fill)) = (&form.kind, &dataset.fill) {
+        if let (FormKind::Plain(_), Some(fill)) = (&form.kind, dataset.missing()) {
             let mut values = Values::new(&self.store, context, memory);
             let value = values.element(&dataset.datatype, fill)?.line(context, memory)?;
             memory.reserve((value.len() as u64).saturating_mul(limits::JSON_ROOM))?;

@@ -137,8 +137,8 @@ pub(super) fn unturned(
     Ok(match &dataset.layout {
         Layout::Compact(place, length) => piece(*place, *length),
         Layout::Contiguous(Some(at), _) => piece(base.saturating_add(*at), size),
-        Layout::Contiguous(None, _) => match &dataset.fill {
-            Some(value) => View::default().with_rendered(size, Filled { value: value.clone() }),
+        Layout::Contiguous(None, _) => match dataset.missing() {
+            Some(value) => View::default().with_rendered(size, Filled { value: value.into() }),
             None => View::default().with_rendered(size, Zeros),
         },
         Layout::Chunked(_) => {

@@ -260,7 +260,7 @@ impl Mapped {
     fn fill_elements(&self, reader: &ReadContext, elements: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let described = self.dataset.found.as_ref().map_err(Damage::fault)?;
         let dataset = described.object.dataset().ok_or_else(|| self.fault("no dataset"))?;
-        match &dataset.fill {
+        match dataset.missing() {
             Some(fill) => out.chunks_exact_mut(fill.len().max(1)).for_each(|out| out.copy_from_slice(fill)),
             None => out.fill(0),
         }
