@@ -344,7 +344,10 @@ class Tables(Mapping[str, Any]):
             return pyarrow.parquet.read_table(file)
 
     def __contains__(self, name: object) -> bool:
-        return f"{name}.parquet" in self._paths()
+        try:
+            return isinstance(name, str) and self._group._get(f"{name}.parquet").kind != "folder"
+        except (NotFound, NotADirectoryError, ValueError):
+            return False
 
     def __iter__(self) -> Iterator[str]:
         return (path.removesuffix(".parquet") for path in self._paths())

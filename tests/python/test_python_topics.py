@@ -35,6 +35,8 @@ def test_topics_have_times_messages_and_arrays(drive):
 
 def test_names_are_paths_too(drive):
     assert np.array_equal(np.asarray(drive["topics/imu/time"]), np.asarray(drive.topics["/imu"].time))
+    assert "topics/imu/messages" in drive.tables and drive.tables["topics/imu/messages"].num_rows == 120
+    assert "topics/imu" not in drive.tables and "topics/gone/messages" not in drive.tables
     assert drive.topics["topics/imu"] == drive.topics["/imu"] and "topics/imu/time" in list(drive)
     assert "/none" not in drive.topics
     with pytest.raises(KeyError):
