@@ -46,12 +46,22 @@ pub(crate) fn escape(part: &[u8]) -> String {
 /// Rule 4: a name that is too long keeps what fits and ends with the hash of the whole part.
 pub(crate) fn fit(mut name: String, part: &[u8], suffix: &str) -> String {
     if name.len() + suffix.len() > NAME_MAX {
-        let tail = format!("%~{:016x}", xxh64(part, 0));
-        let room = NAME_MAX - tail.len() - suffix.len();
-        name.truncate(whole_units(&name, room));
-        name.push_str(&tail);
+        name = cut(name, &hashed(part), suffix);
     }
     name.push_str(suffix);
+    name
+}
+
+/// Returns the hash of a whole part, as it stands at the end of a name that is too long.
+pub(crate) fn hashed(part: &[u8]) -> String {
+    format!("%~{:016x}", xxh64(part, 0))
+}
+
+/// Returns what fits of a name, with a tail at its end, so that a suffix fits as well.
+pub(crate) fn cut(mut name: String, tail: &str, suffix: &str) -> String {
+    let room = NAME_MAX.saturating_sub(tail.len() + suffix.len());
+    name.truncate(whole_units(&name, room));
+    name.push_str(tail);
     name
 }
 

@@ -182,6 +182,16 @@ pub trait Container: Any + Send + Sync {
         false
     }
 
+    /// Returns the stored name of the group, array or link that a node shows; `None` if it shows none of them. Formats
+    /// with groups have it at least if the name of the node is shortened, others never.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn stored_name(&self, reader: &ReadContext, node: NodeId) -> Result<Option<Vec<u8>>, Fault> {
+        let _ = (reader, node);
+        Ok(None)
+    }
+
     /// Returns the attributes of a group or an array with their types: for the same nodes as [`Self::attributes`], and
     /// for nodes that show an array without a `.npy` file. Their memory is reserved from `memory`.
     ///
@@ -234,6 +244,11 @@ pub trait Container: Any + Send + Sync {
     fn block_name(&self, block: u32) -> String {
         let _ = block;
         String::new()
+    }
+
+    /// Returns the paths of the arrays that are stored, but not as items, such as those of metadata.
+    fn other_arrays(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Returns the bytes of memory that it takes now, about.

@@ -96,18 +96,28 @@ class Group(Tree, Member, Mapping[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         name = decoded(name)
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str):
+            return False
+        if self._whole(name) is not None:
+            return True
+        if not name:
             return False
         steps = [step for step in name.split("/") if step not in ("", ".")]
         if not steps:
             return True
+        top = self.file if name.startswith("/") else self
         try:
-            top = self.file if name.startswith("/") else self
             group = Group._walk(top, "/".join(steps[:-1]))
             # A link that leads nowhere is there, too.
-            return isinstance(group, Group) and group._found(steps[-1]) is not None
+            if isinstance(group, Group) and group._found(steps[-1]) is not None:
+                return True
+        except KeyError:
+            pass
+        try:
+            Group._walk(top, name)
         except KeyError:
             return False
+        return True
 
     def values(self) -> ValuesView[Any]:
         """The groups and arrays. A link that leads nowhere is None."""
@@ -121,20 +131,31 @@ class Group(Tree, Member, Mapping[str, Any]):
         name = decoded(name)
         if not isinstance(name, str):
             raise TypeError(f"groups and arrays are named by text, not by {type(name).__name__}")
+        whole = self._whole(name)
+        if whole is not None and whole[0] != "link":
+            return self._member(*whole)
         if not name:
             raise KeyError(name)
         if name.startswith("/"):
             return Group._walk(self.file, name)
         return Group._walk(self, name)
 
+    def _whole(self, name: str) -> tuple[str, Node] | None:
+        """Returns the member whose stored name is a name that would be split at slashes, or that is empty. Formats with
+        groups of their own have no such names."""
+        is_path = "/" in name or name in ("", ".")
+        return self._found(name) if is_path and not self._node.has_groups else None
+
     def _walk(self, name: str) -> Any:
         at: Any = self
-        for step in name.split("/"):
-            if step in ("", "."):
-                continue
+        steps = [step for step in name.split("/") if step not in ("", ".")]
+        for number, step in enumerate(steps):
             found = at._step(step) if isinstance(at, Group) else None
             if found is None:
-                raise KeyError(name)
+                whole = at._whole("/".join(steps[number:])) if isinstance(at, Group) else None
+                if whole is None or whole[0] == "link":
+                    raise KeyError(name)
+                return at._member(*whole)
             at = found
         return at
 
@@ -174,7 +195,7 @@ class Group(Tree, Member, Mapping[str, Any]):
         if getlink:
             above, _, last = name.rstrip("/").rpartition("/")
             group = self.get(above or "/") if above or name.startswith("/") else self
-            found = group._found(last) if isinstance(group, Group) else None
+            found = self._whole(name) or (group._found(last) if isinstance(group, Group) else None)
             if found is None:
                 return default
             is_link = found[1].kind == "link"

@@ -297,6 +297,12 @@ impl Content for Model {
         Overview { format: GGUF.name, contents: Contents::Items { front, items: items.collect() } }
     }
 
+    fn other_arrays(&self) -> Vec<NodeIndex> {
+        let is_array = |number| matches!(self.pair(number), Some(Value::Array(..)));
+        let nodes = self.pairs.iter().zip(0u32..).filter(|(node, number)| **node != ROOT && is_array(*number));
+        nodes.map(|(node, _)| *node).collect()
+    }
+
     fn memory_usage(&self) -> usize {
         let nodes = self.tensors.capacity() + self.numbers.capacity() + self.pairs.capacity();
         self.found.memory_usage() + nodes * size_of::<NodeIndex>()

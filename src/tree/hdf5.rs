@@ -543,6 +543,20 @@ impl Container for Hdf5 {
         true
     }
 
+    fn stored_name(&self, context: &ReadContext, node: NodeId) -> Result<Option<Vec<u8>>, Fault> {
+        let Some(node) = Node::unpack(node) else { return Ok(None) };
+        let is_object = matches!(
+            node.part,
+            Part::Group | Part::Folder | Part::Array | Part::Lines | Part::Text | Part::Stored | Part::Link
+        );
+        match self.at(context, node.place)? {
+            Some((group, Some(number))) if is_object => {
+                Ok(group.link(&self.store, context, number)?.map(|link| link.name.to_vec()))
+            }
+            _ => Ok(None),
+        }
+    }
+
     fn attribute_values(
         &self,
         context: &ReadContext,

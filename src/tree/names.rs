@@ -1,8 +1,10 @@
 //! The one mapping from stored names to path parts, for every format (`docs/TREE.md`, section 2, Names).
 
+use std::borrow::Cow;
+
 pub use crate::escape::NAME_MAX;
 
-use crate::escape::{escape, fit};
+use crate::escape::{cut, escape, fit, hashed};
 
 /// Suffixes that shardfs gives to files. No folder's name ends in one.
 const SUFFIXES: [&str; 11] =
@@ -65,6 +67,47 @@ pub fn stored(part: &str) -> Vec<u8> {
     name
 }
 
+/// Bytes of an escaped name that fit with every suffix and number.
+pub const SHORT: usize = 200;
+
+/// Returns whether a name, without its suffix, is shortened.
+pub fn is_shortened(stem: &str) -> bool {
+    stem.contains("%~")
+}
+
+/// Splits the number of a duplicate off a name without suffix.
+fn split_number(stem: &str) -> (&str, &str) {
+    let at = stem.rfind("%_").unwrap_or(stem.len());
+    stem.split_at(at)
+}
+
+/// Returns what the names of all files and folders of one stored name and number have in common. `stem` is one of the
+/// names, without its suffix. Which of them are shortened depends on the suffix.
+pub fn common(stem: &str) -> Cow<'_, str> {
+    if stem.len() <= SHORT && !stem.contains('%') {
+        return stem.into();
+    }
+    let (base, number) = split_number(stem);
+    if let Some((_, hash)) = base.rsplit_once("%~") {
+        return format!("%~{hash}{number}").into();
+    }
+    let part = stored(base);
+    let name = escape(&part);
+    (if name.len() > SHORT { hashed(&part) } else { name } + number).into()
+}
+
+/// Returns the name of the file with this suffix that has the stored name and number of a folder.
+pub fn beside(folder: &str, suffix: &str) -> String {
+    let (base, number) = split_number(folder);
+    let suffix = format!("{number}{suffix}");
+    if let Some(at) = base.rfind("%~") {
+        let (front, tail) = base.split_at(at);
+        return cut(front.into(), tail, &suffix) + &suffix;
+    }
+    let part = stored(base);
+    fit(escape(&part), &part, &suffix)
+}
+
 #[cfg(test)]
 mod tests {
     use xxhash_rust::xxh64::xxh64;
@@ -93,6 +136,35 @@ mod tests {
         assert_eq!(folder(b".raw", &RESERVED, 1), "%2Eraw");
         assert_eq!(folder(b"images", &["images"], 1), "%69mages");
         assert_eq!(folder(b"images", &RESERVED, 2), "images%_2");
+    }
+
+    #[test]
+    fn names_of_one_stored_name_have_something_in_common() {
+        let accents = "\u{e9}".repeat(122);
+        let edge = [&[b'n'; 195][..], b".npy"].concat();
+        let parts: [&[u8]; 10] = [
+            &edge,
+            b"a",
+            b"a.npy",
+            b".raw",
+            b"50%",
+            b"\xff",
+            &[b'n'; 246],
+            &[b'n'; 251],
+            &[b'n'; 300],
+            accents.as_bytes(),
+        ];
+        for (part, number) in parts.iter().flat_map(|part| [(*part, 1), (*part, 12)]) {
+            let own = folder(part, &RESERVED, number);
+            for suffix in [".npy", ".jsonl", ".attrs.json"] {
+                let name = file(part, suffix, number);
+                assert_eq!(beside(&own, suffix), name);
+                assert_eq!(common(name.strip_suffix(suffix).unwrap()), common(&own));
+            }
+        }
+        assert_ne!(common("a%_2"), common("a"));
+        assert_ne!(common("a%25_2"), common("a%_2"));
+        assert_ne!(common(&folder(&[b'n'; 246], &[], 1)), common(&folder(&[b'n'; 247], &[], 1)));
     }
 
     #[test]

@@ -352,6 +352,12 @@ impl Content for Variables {
         true
     }
 
+    fn stored_name(&self, node: NodeIndex) -> Option<&[u8]> {
+        // Each variable's file was added behind the one before.
+        let number = self.nodes.binary_search(&node).ok()?;
+        Some(&self.variable(number as u32)?.name)
+    }
+
     fn attribute_values(&self, node: NodeIndex) -> Option<&Attributes> {
         self.attached.values_of(node)
     }

@@ -131,9 +131,20 @@ pub trait Content: Send + Sync + 'static {
         None
     }
 
+    /// Returns the files that [`Container::other_arrays`] names.
+    fn other_arrays(&self) -> Vec<paths::NodeIndex> {
+        Vec::new()
+    }
+
     /// See [`Container::has_groups`].
     fn has_groups(&self) -> bool {
         false
+    }
+
+    /// See [`Container::stored_name`].
+    fn stored_name(&self, node: paths::NodeIndex) -> Option<&[u8]> {
+        let _ = node;
+        None
     }
 
     /// Returns the attributes of a folder or file, with their types.
@@ -424,6 +435,17 @@ impl<C: Content> Container for Table<C> {
 
     fn has_groups(&self) -> bool {
         self.content.has_groups()
+    }
+
+    fn other_arrays(&self) -> Vec<String> {
+        self.content.other_arrays().into_iter().map(|node| self.paths.path(node)).collect()
+    }
+
+    fn stored_name(&self, _: &ReadContext, node: NodeId) -> Result<Option<Vec<u8>>, Fault> {
+        if Self::frame_of(node).is_some() {
+            return Ok(None);
+        }
+        Ok(self.content.stored_name(Self::number(node)).map(<[u8]>::to_vec))
     }
 
     fn is_table(&self, _: &ReadContext, node: NodeId) -> bool {

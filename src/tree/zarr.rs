@@ -11,7 +11,7 @@ mod tables;
 mod texts;
 mod tszip;
 
-use std::{borrow::Cow, ops::ControlFlow, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, ops::ControlFlow, sync::Arc};
 
 use serde::Serialize;
 use serde_json::{Map, Value as Serde};
@@ -136,6 +136,8 @@ pub(super) struct Zarr {
     groups: Vec<GroupNode>,
     tables: Vec<Plan>,
     attached: Attached,
+    /// The last part of each long name, by the first file or the folder that has it.
+    long_names: HashMap<NodeIndex, Box<[u8]>>,
     /// The folders of pictures, in order, each with its array.
     pictures: Vec<(NodeIndex, u32)>,
     /// The folders of chunks, in order, each with its array.
@@ -297,6 +299,7 @@ fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
         groups: Vec::new(),
         tables: Vec::new(),
         attached: Attached::default(),
+        long_names: HashMap::new(),
         pictures: Vec::new(),
         raw: Vec::new(),
         documents: 0,
@@ -316,6 +319,7 @@ fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
                 let (folder, part) = place(&mut builder, ROOT, &path, is_folder);
                 let is_top = folder == ROOT;
                 let own = builder.folder(folder, &names::folder(part.as_bytes(), reserved(is_top, is_folder), 1));
+                zarr.keep_long(own, part);
                 levels.extend(ome::levels(&attributes).map(|level| nodes::join(&path, level)));
                 if let Some(index) = tables::index_of_frame(&attributes) {
                     let (part, of) = (part.as_bytes().into(), Of::Frame(zarr.groups.len() as u32));
@@ -513,8 +517,16 @@ impl Zarr {
         if let Some(reason) = item.reason() {
             self.warnings.push(format!("{}: not shown: {reason}", item.path));
         }
+        self.keep_long(owner.0, item.part());
         self.arrays.push(item);
         owner
+    }
+
+    /// Remembers the last part of a node's name if what is shown of it may be shortened.
+    fn keep_long(&mut self, node: NodeIndex, part: &str) {
+        if part.len() > names::SHORT / 3 {
+            self.long_names.insert(node, part.as_bytes().into());
+        }
     }
 
     /// Returns how an array is shown, and its chunks.
@@ -824,6 +836,10 @@ impl Content for Zarr {
 
     fn has_groups(&self) -> bool {
         true
+    }
+
+    fn stored_name(&self, node: NodeIndex) -> Option<&[u8]> {
+        self.long_names.get(&node).map(AsRef::as_ref)
     }
 
     fn attribute_values(&self, node: NodeIndex) -> Option<&Attributes> {

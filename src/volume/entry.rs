@@ -349,9 +349,9 @@ impl Entry {
     }
 
     /// Returns paths of the stored items of the container that contains this entry, in its order, and of arrays joined
-    /// from several. Quantised tensors are followed by the arrays of their numbers. Of a recording they are those of
-    /// times and of fields with a number for each message. Empty outside of containers, and for containers whose arrays
-    /// belong to columns or episodes. Reads nothing.
+    /// from several. Quantised tensors are followed by the arrays of their numbers, and all items by the arrays of
+    /// metadata. Of a recording they are those of times and of fields with a number for each message. Empty outside of
+    /// containers, and for containers whose arrays belong to columns or episodes. Reads nothing.
     ///
     /// # Errors
     /// Those of opening the container.
@@ -360,7 +360,8 @@ impl Entry {
         match overview.as_ref().map(|overview| &overview.contents) {
             Some(Contents::Items { items, .. }) => {
                 let paths = items.iter().flat_map(|item| std::iter::once(&item.path).chain(&item.numbers));
-                Ok(paths.cloned().collect())
+                let others = self.ask(|tree, _, _| Ok(tree.other_arrays()))?.unwrap_or_default();
+                Ok(paths.cloned().chain(others).collect())
             }
             Some(Contents::Recording(recording)) => {
                 let of_topic = |topic: &Topic| {

@@ -1,7 +1,11 @@
 //! What a group of a container holds: groups and arrays by their stored names, where a folder has files. The files that
 //! show one object, such as `x.npy`, `x.jsonl`, `x/` and `x.attrs.json`, are one member.
 
-use std::{collections::HashSet, ffi::OsStr, ops::ControlFlow};
+use std::{
+    collections::{HashMap, HashSet, hash_map},
+    ffi::OsStr,
+    ops::ControlFlow,
+};
 
 use super::{Entry, EntryKind, Error, ErrorKind};
 use crate::{
@@ -58,9 +62,16 @@ struct Candidate {
     /// What its suffix says; of folders [`MemberKind::Group`].
     kind: MemberKind,
     is_link: bool,
+    /// The stored name; `None` if that follows from the shown one.
+    stored: Option<Vec<u8>>,
 }
 
 impl Candidate {
+    /// Returns its place among the files that show one array: the first of them counts.
+    fn rank(&self) -> usize {
+        SUFFIXES.iter().position(|(_, kind)| *kind == self.kind).unwrap_or(SUFFIXES.len())
+    }
+
     /// The name without its suffix.
     fn stem(&self) -> &str {
         let suffix = SUFFIXES.iter().find(|(_, kind)| *kind == self.kind).map_or("", |(suffix, _)| suffix);
@@ -68,7 +79,7 @@ impl Candidate {
     }
 
     fn name(&self) -> String {
-        key(&names::stored(self.stem()))
+        self.stored.as_deref().map_or_else(|| key(&names::stored(self.stem())), key)
     }
 }
 
@@ -120,21 +131,40 @@ impl Entry {
         // Names that were made of bytes, and those that are shown, are found as well.
         let stored = [name.as_bytes().to_vec(), names::stored(name)];
         for part in stored.iter().take(if stored[0] == stored[1] { 1 } else { 2 }) {
-            let files = SUFFIXES.iter().map(|(suffix, kind)| (names::file(part, suffix, 1), *kind));
             // A name that is reserved at this place has its first byte escaped; what is shown by the name is no member.
             let own = String::from_utf8_lossy(part).into_owned();
             let escaped = if own.is_ascii() { names::folder(part, &[own.as_str()], 1) } else { own.clone() };
             let folders = [escaped, names::folder(part, &names::RESERVED, 1), own];
-            for (shown, kind) in files.chain(folders.map(|folder| (folder, MemberKind::Group))) {
-                let Some(entry) = self.child_or_none(&shown)? else { continue };
-                let candidate = Candidate { shown, kind, is_link: entry.kind() == EntryKind::Link };
-                let is_folder = entry.is_folder();
-                if (!candidate.is_link && is_folder != (kind == MemberKind::Group)) || self.is_beside(&candidate)? {
-                    continue;
-                }
-                if let Some(member) = self.member_of(&candidate)? {
-                    return Ok(Some(member));
-                }
+            let found = self.first_of(|suffix| names::file(part, suffix, 1), folders, part)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        // Names that do not follow from a stored one: shortened ones, and duplicates.
+        if name.contains('%') {
+            return self.first_of(|suffix| names::beside(name, suffix), [name.to_owned()], name.as_bytes());
+        }
+        Ok(None)
+    }
+
+    /// Returns the member that files of these names, or one of these folders, show; `None` if there is none.
+    fn first_of<const N: usize>(
+        &self,
+        file: impl Fn(&str) -> String,
+        folders: [String; N],
+        stored: &[u8],
+    ) -> Result<Option<Member>, Error> {
+        let files = SUFFIXES.iter().map(|(suffix, kind)| (file(suffix), *kind));
+        for (shown, kind) in files.chain(folders.map(|folder| (folder, MemberKind::Group))) {
+            let Some(entry) = self.child_or_none(&shown)? else { continue };
+            let stored = Some(stored.to_vec());
+            let candidate = Candidate { shown, kind, is_link: entry.kind() == EntryKind::Link, stored };
+            let is_folder = entry.is_folder();
+            if (!candidate.is_link && is_folder != (kind == MemberKind::Group)) || self.is_beside(&candidate)? {
+                continue;
+            }
+            if let Some(member) = self.member_of(&candidate)? {
+                return Ok(Some(member));
             }
         }
         Ok(None)
@@ -142,34 +172,59 @@ impl Entry {
 
     /// Returns the names in the folder that may be those of members.
     fn candidates(&self) -> Result<Vec<Candidate>, Error> {
-        let mut found = Vec::new();
-        let (mut stems, mut documents) = (HashSet::new(), HashSet::new());
+        let mut found: Vec<Candidate> = Vec::new();
+        let (mut stems, mut documents) = (HashMap::new(), HashSet::new());
         self.names(&mut |name, kind| {
             // Names of containers are UTF-8.
             let Some(name) = name.to_str() else { return ControlFlow::Continue(()) };
-            let is_link = kind == FileKind::Link;
+            let (shown, is_link, stored) = (name.to_owned(), kind == FileKind::Link, None);
             let suffix = SUFFIXES.iter().find(|(suffix, _)| kind != FileKind::Folder && name.ends_with(suffix));
-            if let Some((suffix, kind)) = suffix {
-                let stem = name.strip_suffix(suffix).unwrap_or(name).to_owned();
-                if stems.insert(stem) {
-                    found.push(Candidate { shown: name.to_owned(), kind: *kind, is_link });
+            if let Some((_, kind)) = suffix {
+                let candidate = Candidate { shown, kind: *kind, is_link, stored };
+                match stems.entry(names::common(candidate.stem()).into_owned()) {
+                    hash_map::Entry::Vacant(free) => {
+                        free.insert(found.len());
+                        found.push(candidate);
+                    }
+                    hash_map::Entry::Occupied(first) => {
+                        if let Some(first) = found.get_mut(*first.get())
+                            && candidate.rank() < first.rank()
+                        {
+                            *first = candidate;
+                        }
+                    }
                 }
             } else if kind == FileKind::Folder || (is_link && !names::has_suffix(name)) {
-                found.push(Candidate { shown: name.to_owned(), kind: MemberKind::Group, is_link });
+                found.push(Candidate { shown, kind: MemberKind::Group, is_link, stored });
             } else if name == attributes::OF_GROUP || name.ends_with(attributes::BESIDE) {
-                documents.insert(name.to_owned());
+                documents.insert(shown);
             }
             ControlFlow::Continue(())
         })?;
+        let has_groups = self.has_groups()?;
         let mut kept = Vec::with_capacity(found.len());
-        for candidate in found {
-            let is_beside = candidate.kind == MemberKind::Group && stems.contains(&candidate.shown);
+        for mut candidate in found {
+            let is_folder = candidate.kind == MemberKind::Group;
+            let is_beside = is_folder && stems.contains_key(&*names::common(&candidate.shown));
             let is_array = || document_of(&candidate).is_some_and(|document| documents.contains(&document));
-            if !is_beside && (!is_array() || !self.has_attributes_in(&candidate)?) {
-                kept.push(candidate);
+            if is_beside || is_array() && self.has_attributes_in(&candidate)? {
+                continue;
             }
+            if names::is_shortened(candidate.stem()) {
+                candidate.stored = self.stored_name(&candidate.shown);
+                if is_folder && has_groups && candidate.stored.is_none() {
+                    continue;
+                }
+            }
+            kept.push(candidate);
         }
         Ok(kept)
+    }
+
+    /// Returns the stored name of what a name in the folder shows; `None` if it is not known, or cannot be read.
+    fn stored_name(&self, shown: &str) -> Option<Vec<u8>> {
+        let child = self.child_or_none(shown).ok()??;
+        child.ask(|tree, reader, node| tree.stored_name(reader, node)).ok()??
     }
 
     /// Returns whether a folder is beside an array, or holds arrays of attributes.
@@ -178,7 +233,7 @@ impl Entry {
             return Ok(false);
         }
         for (suffix, _) in SUFFIXES {
-            if self.child_or_none(&format!("{}{suffix}", candidate.shown))?.is_some() {
+            if self.child_or_none(&names::beside(&candidate.shown, suffix))?.is_some() {
                 return Ok(true);
             }
         }
@@ -249,5 +304,5 @@ fn document_of(candidate: &Candidate) -> Option<String> {
     if base == attributes::ARRAYS_OF_GROUP {
         return Some(attributes::OF_GROUP.to_owned());
     }
-    base.strip_suffix(attributes::ARRAYS_BESIDE).map(|stem| format!("{stem}{}", attributes::BESIDE))
+    base.strip_suffix(attributes::ARRAYS_BESIDE).map(|stem| names::beside(stem, attributes::BESIDE))
 }

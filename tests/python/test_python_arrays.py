@@ -24,7 +24,7 @@ from PIL import Image
 import shardfs as sh
 from shardfs import _core
 from support import FIXTURES, GOLDEN, examples
-from support.writers import channel, meta_blocks, models, write_shard
+from support.writers import channel, meta_blocks, models, pt, write_shard
 from support.writers.kdb import Episode, Record, pack
 
 RNG = np.random.default_rng(3)
@@ -165,7 +165,36 @@ def test_asarray_keeps_types_that_the_array_protocol_has_no_name_for(tmp_path):
 def test_quantised_tensors_are_listed_as_their_numbers():
     model = sh.open(FIXTURES / "model.gguf")
     names = ["token_embd.weight", "blk.0.ffn_up.weight.f32", "blk.0.ffn_norm.weight"]
-    assert list(model) == list(model.read()) == names and len(model) == 3
+    # Arrays of metadata follow.
+    assert list(model) == list(model.read()) == list(sh.read_many([model])[0]) == [*names, "tokenizer/scores"]
+    assert len(model) == 4
+
+
+def test_groups_have_all_their_arrays():
+    """Also those that have a view as texts, which is listed before."""
+    trees = sh.open(GOLDEN / "kastore/generated/msprime_two_populations.trees")
+    for name in ("populations", "provenances"):
+        columns = [path.removeprefix(f"{name}/") for path in trees if path.startswith(f"{name}/")]
+        group = trees[name]
+        assert sorted(group) == sorted(group.read()) == sorted(columns) and len(group) == len(columns)
+        for column in columns:
+            assert np.array_equal(group[column], trees[f"{name}/{column}"])
+
+
+def test_groups_find_the_names_that_they_list(tmp_path):
+    values = {"layer/kernel": 0, "bias": 1, "": 2, "/x": 3, ".": 4, "50%": 5, 1: 6, "1": 7}
+    stored = {"model": {name: np.full(3, value, "<f4") for name, value in values.items()}}
+    (tmp_path / "x.pt").write_bytes(pt.checkpoint(stored))
+    container = sh.open(tmp_path / "x.pt")
+    group = container["model"]
+    assert sorted(group) == sorted(["layer/kernel", "bias", "", "/x", ".", "50%", "1", "1%_2"])
+    for name, array in group.items():
+        assert name in group and array == group[name] == group.get(name), name
+        assert array[0] == values.get(name, 7) or name == "1" and array[0] == 6
+    assert len({int(array[0]) for array in group.values()}) == 8
+    assert isinstance(group.get("layer/kernel", getlink=True), sh.HardLink)
+    assert "model/layer/kernel" in container and container["model/layer/kernel"] == group["layer/kernel"]
+    assert "layer" not in group and "layer/gone" not in group and group.get("layer/gone") is None
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])

@@ -215,6 +215,42 @@ def test_groups(both):
         sh.open(ours.path, "a")
 
 
+@pytest.mark.parametrize("length", [199, 201, *range(235, 257), 300])
+def test_long_names(tmp_path, length):
+    """What is shown of a long name is shortened, and how much depends on the suffix."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["t" * length] = ["a", "b"]
+        file["n" * length] = np.arange(3)
+        file["n" * length].attrs["large"] = np.arange(5000)
+        file["i" * length] = np.zeros((2, 4, 4, 3), "u1")
+        file.create_dataset("r" * length, (2,), h5py.vlen_dtype("i4"))
+        file["g" * length + "/x"] = np.arange(2)
+        file["l" * length] = h5py.SoftLink("/" + "n" * length)
+        file["a.npy"] = ["a"]
+        theirs = list(file)
+    ours = sh.open(tmp_path / "x.h5")
+    assert list(ours) == [name for name, _ in ours.items()] == theirs
+    for name in theirs:
+        assert name in ours and ours[name] == dict(ours.items())[name], name
+    found = []
+    ours.visit(found.append)
+    assert sorted(found) == sorted([name for name in theirs if name[0] != "l"] + ["g" * length + "/x"])
+    assert ours["n" * length].attrs["large"].shape == (5000,)
+    # What is listed can be opened.
+    for node in ours._node.walk():
+        assert ours._node.get(node.inside).name == node.name or node.kind == "link"
+
+
+def test_long_names_of_zarr(tmp_path):
+    store = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    for name in ("n" * 250, "\u00fc" * 125):
+        store.create_array(name, data=np.arange(3), attributes={"large": list(range(5000))})
+        store.create_array(name[:-4], data=np.zeros((2, 4, 4, 3), "u1"))
+    store.create_group("g" * 255).create_array("x", data=np.arange(2))
+    ours = sh.open(tmp_path / "x.zarr")
+    assert sorted(ours) == sorted(store) and all(ours[name] == found for name, found in ours.items())
+
+
 def test_external_links(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["g/x"] = np.arange(5)

@@ -318,13 +318,38 @@ impl Hdf5 {
         {
             return Ok(Some(Node::of(Part::LargeAttributes, group.place)));
         }
-        let Some(stem) = base.strip_suffix(attributes::ARRAYS_BESIDE) else { return Ok(None) };
-        let Some(number) = group.find(&self.store, context, &names::stored(stem))? else { return Ok(None) };
-        let Some(link) = group.link(&self.store, context, number)? else { return Ok(None) };
-        let place = group.child_place(number)?;
-        let is_it = matches!(self.shown(context, group, &link)?, Shown::Object(..))
+        if let Some(stem) = base.strip_suffix(attributes::ARRAYS_BESIDE) {
+            let Some(number) = group.find(&self.store, context, &names::stored(stem))? else { return Ok(None) };
+            let Some(link) = group.link(&self.store, context, number)? else { return Ok(None) };
+            return self.arrays_of(context, group, &link, name);
+        }
+        let mut found = None;
+        if names::is_shortened(name) {
+            group.each(&self.store, context, &mut |link| {
+                let part = [&link.name, attributes::ARRAYS_BESIDE.as_bytes()].concat();
+                if 3 * part.len() > names::NAME_MAX
+                    && names::common(&names::folder(&part, &[], 1)) == names::common(base)
+                {
+                    found = self.arrays_of(context, group, link, name)?;
+                }
+                Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// Returns the folder of the large attributes of a link's object if it has this name.
+    fn arrays_of(
+        &self,
+        context: &ReadContext,
+        group: &Arc<Group>,
+        link: &Link<'_>,
+        name: &str,
+    ) -> Result<Option<Node>, Fault> {
+        let place = group.child_place(link.number)?;
+        let is_it = matches!(self.shown(context, group, link)?, Shown::Object(..))
             && self.has_large(context, place)?
-            && self.arrays_folder(context, group, Some(&link))? == name;
+            && self.arrays_folder(context, group, Some(link))? == name;
         Ok(is_it.then(|| Node::of(Part::LargeAttributes, place)))
     }
 
