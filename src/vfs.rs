@@ -26,7 +26,7 @@ pub use crate::store::FollowLinks;
 use std::{
     ffi::{OsStr, OsString},
     io,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::{Arc, OnceLock, atomic::AtomicU64},
     time::{Duration, Instant},
 };
@@ -375,6 +375,13 @@ impl Vfs {
     /// Returns whether SOURCE is one container, and no folder.
     pub fn is_one_container(&self) -> bool {
         self.alone.is_some()
+    }
+
+    /// Lets the next look-up of a path below the root find its containers in their current states.
+    pub(crate) fn look_anew(&self, path: &Path) {
+        let alone = self.alone.iter().map(FilePath::name);
+        let parts = path.components().filter(|part| *part != Component::CurDir).map(Component::as_os_str);
+        self.source.folders.expire(&alone.chain(parts).collect::<PathBuf>());
     }
 
     /// SOURCE, absolute.

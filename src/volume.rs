@@ -85,11 +85,14 @@ impl Volume {
         Entry::root(self.vfs.clone())
     }
 
-    /// Returns the entry at a path below the top, also in a container: `ep_001.wshard/signal/joint_pos.npy`.
+    /// Returns the entry at a path below the top, also in a container: `ep_001.wshard/signal/joint_pos.npy`. The
+    /// container is in its current state. If it is a folder, the files that were read of it are checked for that, at
+    /// most 1,024; [`Entry::get`] checks them at most four times a second.
     ///
     /// # Errors
     /// Those of [`Entry::get`].
     pub fn get(&self, path: impl AsRef<Path>) -> Result<Entry, Error> {
+        self.vfs.look_anew(path.as_ref());
         self.root()?.get(path)
     }
 

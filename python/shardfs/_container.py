@@ -309,7 +309,7 @@ def open(source: _process.Source, mode: str = "r", *,  # noqa: A001 - named as t
         raise ValueError(f"mode {mode!r}: everything is read-only")
     where, path = _process.split(source, formats)
     try:
-        node = _process.node(where, path)
+        node = _process.node(where, path, anew=True)
     except (NotFound, NotADirectoryError):
         found = _named(where, path)
         if found is None:

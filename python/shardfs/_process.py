@@ -84,8 +84,12 @@ def _shared_cache() -> _core.Cache:
     return _cache
 
 
-def node(source: Where, path: str) -> _core.Node:
-    """Returns the node at a path of a source: '/' for this machine, an address, or a pair of one and the formats."""
+def node(source: Where, path: str, anew: bool = False) -> _core.Node:
+    """Returns the node at a path of a source: '/' for this machine, an address, or a pair of one and the formats.
+
+    With `anew`, containers that are folders are checked for changes first, as files always are. Otherwise a change that
+    is less than 250 ms old may not be seen.
+    """
     address, formats = _parts(source)
     with _lock:
         volume = _volumes.pop(source, None)
@@ -99,7 +103,7 @@ def node(source: Where, path: str) -> _core.Node:
             volume = _volumes.setdefault(source, volume)
             while len(_volumes) > _KEPT:
                 del _volumes[next(iter(_volumes))]
-    return volume.get(path)
+    return volume.get(path, anew)
 
 
 def _parts(source: Where) -> tuple[str, str | None]:

@@ -57,10 +57,12 @@ impl Volume {
         Ok(Self { volume: Owned::new(volume), source: shown })
     }
 
-    /// The node at a path below the top; the top itself for an empty path.
-    fn get(&self, py: Python<'_>, path: PathBuf) -> PyResult<Node> {
+    /// The node at a path below the top; the top itself for an empty path. `anew` checks the files of a folder that is a
+    /// container even if that was done a moment ago.
+    #[pyo3(signature = (path, anew=false))]
+    fn get(&self, py: Python<'_>, path: PathBuf, anew: bool) -> PyResult<Node> {
         let volume = self.volume.get()?;
-        let entry = detached(py, &self.source, || volume.get(path))?;
+        let entry = detached(py, &self.source, || if anew { volume.get(path) } else { volume.root()?.get(path) })?;
         Ok(Node::new(entry, self.source.clone()))
     }
 }

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from PIL import Image
 
 import shardfs as sh
@@ -685,3 +686,18 @@ def test_headers_of_python_2(tmp_path):
     assert container["x"].shape == (3,) and np.array_equal(container["x"]["3L"], values)
     with pytest.raises(sh.NotAnArray, match="header"):
         container["broken"].shape
+
+
+def test_opening_a_folder_again_shows_its_last_change(tmp_path):
+    """As a file's, at once: arrays that are added, resized and rewritten."""
+    store = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=2)
+    grown = store.create_array("grown", shape=(0,), chunks=(4,), dtype="i8")
+    for number in range(20):
+        store.create_array(f"a{number}", data=np.arange(3) + number, chunks=(3,))
+        grown.resize((number + 1,))
+        grown[:] = np.arange(number + 1) * number
+        ours = sh.open(tmp_path / "x.zarr")
+        assert ours[f"a{number}"][:].tolist() == [number, number + 1, number + 2]
+        assert ours["grown"][:].tolist() == [number * step for step in range(number + 1)]
+        part = sh.open(tmp_path / "x.zarr/grown")
+        assert part.shape == (number + 1,)

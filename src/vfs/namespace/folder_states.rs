@@ -93,6 +93,17 @@ impl FolderStates {
         Some(self.state.lock().generation(folder))
     }
 
+    /// Lets the next look-up of the containers on the way to a path check their files, however short ago they were
+    /// checked. A far store answers with what it last heard of them in any case.
+    pub(crate) fn expire(&self, path: &Path) {
+        if self.store.is_far() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let on_the_way = state.folders.iter_mut().filter(|(folder, _)| path.starts_with(folder));
+        on_the_way.for_each(|(_, files)| files.is_due = true);
+    }
+
     /// Returns whether the folder is still in a state. Waits for no disk and no request.
     fn is_in(&self, folder: &Path, generation: u64) -> bool {
         if !self.store.is_far() {
