@@ -102,7 +102,7 @@ fn files_and_folders() {
 }
 
 #[test]
-fn errors_have_a_kind_and_a_cause() {
+fn errors_have_a_kind_and_say_the_cause_once() {
     let kind = |path: &str| Volume::open(path).unwrap_err().kind();
     assert_eq!(kind("fixtures/no/such"), ErrorKind::NotFound);
     assert_eq!(kind("fixtures/notes.txt"), ErrorKind::NotAContainer);
@@ -121,7 +121,8 @@ fn errors_have_a_kind_and_a_cause() {
     let error = volume.get("damaged/bad_crc.wshard/signal/joint_pos.npy").unwrap().array().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(error.to_string().contains("damaged/bad_crc.wshard"), "{error}");
-    assert!(error.source().unwrap().to_string().contains("checksum"), "{error}");
+    // The text says it, so a program that prints the causes as well does not say it twice.
+    assert!(error.to_string().contains("checksum") && error.source().is_none(), "{error}");
     assert_eq!(volume.problems().len(), 1);
     assert_eq!(io::Error::from(error).kind(), io::ErrorKind::InvalidData);
 

@@ -130,7 +130,8 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.what {
-            What::Filesystem(error) => error.cause(),
+            // What the cause says is in the text already.
+            What::Filesystem(error) => error.cause().and_then(std::error::Error::source),
             What::Said(_) => None,
         }
     }

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import h5py
 import pytest
 
 from support import BIN, FIXTURES, as_ordinary_user, mounted, run, wait_for
@@ -149,3 +150,10 @@ def test_ctrl_c_ends_the_line_of_the_progress_bar(tmp_path):
     assert shown.endswith(b"\r\n"), shown[-100:]
     # Nothing that looks finished is left.
     assert not (tmp_path / "out/data/large").exists()
+
+
+def test_a_cause_is_said_once(tmp_path):
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file.create_dataset("v", (2 * 10**8,), h5py.string_dtype(), chunks=(1000,), maxshape=(None,))
+    said = run("cat", tmp_path / "rows.h5/v.jsonl").stderr
+    assert said.count("which a file of this length cannot hold") == 1, said
