@@ -1,5 +1,6 @@
 """Data frames of AnnData that cannot be tables, or only in part."""
 
+import io
 import json
 import os
 
@@ -7,7 +8,7 @@ import h5py
 import numpy as np
 import pyarrow.parquet as pq
 
-from support import mounted
+from support import mounted, run
 
 
 def frame(file, name, first, order, **columns):
@@ -41,3 +42,13 @@ def test_a_frame_without_usable_columns_is_no_table(tmp_path):
         assert {"obs.parquet", "var.parquet"} <= set(os.listdir(mnt / "some.h5ad"))
         assert pq.read_table(mnt / "some.h5ad/obs.parquet").to_pydict() == {"x": [0, 1, 2]}
         assert pq.read_table(mnt / "some.h5ad/var.parquet").to_pydict() == {"index": ["a", "b", "c"]}
+
+
+def test_columns_whose_names_have_slashes(tmp_path):
+    """h5py makes groups of such a name; AnnData and pandas say it whole."""
+    with h5py.File(tmp_path / "x.h5ad", "w") as file:
+        frame(file, "obs", "id/x", ["CD4/CD8 ratio", "a//b/c", "n"], **{
+            "id/x": np.array([b"a", b"b"]), "CD4/CD8 ratio": np.array([0.5, 2]), "a//b/c": np.arange(2), "n": np.arange(2)})
+    table = run("cat", tmp_path / "x.h5ad/obs.parquet", check=True).stdout
+    assert pq.read_table(io.BytesIO(table)).to_pydict() == {
+        "id/x": ["a", "b"], "CD4/CD8 ratio": [0.5, 2], "a//b/c": [0, 1], "n": [0, 1]}

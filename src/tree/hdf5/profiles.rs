@@ -98,7 +98,16 @@ impl Found<'_> {
 
 impl Member for Found<'_> {
     fn member(&self, reader: &ReadContext, name: &[u8]) -> Result<Option<Self>, Fault> {
-        self.group.as_ref().map_or(Ok(None), |group| self.hdf5.found(reader, group, name))
+        // Names of links have no slash: a writer that is given one makes groups.
+        let mut found = None;
+        for part in name.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+            let Some(group) = &found.as_ref().unwrap_or(self).group else { return Ok(None) };
+            match self.hdf5.found(reader, group, part)? {
+                Some(next) => found = Some(next),
+                None => return Ok(None),
+            }
+        }
+        Ok(found)
     }
 
     fn is_group(&self) -> bool {
