@@ -25,6 +25,10 @@ use crate::{
 /// The suffixes of checkpoints. Other kinds of files use them, too.
 pub const SUFFIXES: &[&str] = &[".pt", ".pth", ".ckpt", "pytorch_model*.bin"];
 
+/// The suffix of the files of a distributed checkpoint (`torch.distributed.checkpoint`): what `torch.save` writes for
+/// each tensor, one after the other.
+const PARTS: &[&str] = &[".distcp"];
+
 /// The first bytes of files of PyTorch before 1.6, which are not archives: a pickle of a number.
 const LEGACY: [u8; 14] = [0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 
@@ -64,6 +68,7 @@ fn root_before<'a>(name: &'a [u8], end: &[u8]) -> Option<&'a [u8]> {
 /// Recognises checkpoints by the name of their first member, and files of earlier versions.
 pub fn recognise(front: &Front<'_>) -> Recognition {
     match zip::first_name(front.bytes) {
+        _ if front.has_suffix(PARTS) => Recognition::No,
         Some(name) if root_of(name).is_some() => Recognition::Meant,
         Some(_) if front.has_suffix(SUFFIXES) => Recognition::Meant,
         None if front.bytes.starts_with(&LEGACY) => Recognition::Meant,

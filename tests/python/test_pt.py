@@ -46,3 +46,12 @@ def test_transposed_tensors(tmp_path, shape):
     with mounted(tmp_path) as mnt:
         assert np.array_equal(np.load(mnt / "m.pt/t.npy"), array.T)
         assert np.array_equal(np.load(mnt / "m.pt/part.npy"), array[:shape[0] // 2 * 2:2, :shape[1] // 3 * 3:3].T)
+
+
+def test_a_part_of_a_distributed_checkpoint_is_a_file(tmp_path):
+    """One archive of `torch.save` for each tensor, one after the other. It is whole, so nothing is reported."""
+    tensor = pt.checkpoint({"t": np.arange(4.0)})
+    for name in ("__0_0.distcp", "x.pt"):
+        (tmp_path / name).write_bytes(tensor + tensor)
+    said = run("verify", tmp_path).stdout.decode()
+    assert "x.pt: not shown as a PyTorch container" in said and "distcp" not in said, said
