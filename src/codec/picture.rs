@@ -46,7 +46,7 @@ fn jpeg(codec: &Codec, stored: &[u8], (width, height): (u32, u32), channels: u8)
         .set_max_height(height as usize)
         .jpeg_set_out_colorspace(if channels == 1 { ColorSpace::Luma } else { ColorSpace::RGB });
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(stored), options);
-    let pixels = decoder.decode().map_err(|error| codec.corrupt(error))?;
+    let pixels = decoder.decode().map_err(|error| codec.corrupt(error.to_string().trim_end()))?;
     let (width, height) = decoder.dimensions().unwrap_or((0, 0));
     let side = |length| u32::try_from(length).unwrap_or(u32::MAX);
     Ok(((side(width), side(height)), pixels))

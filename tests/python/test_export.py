@@ -8,6 +8,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from support import BIN, FIXTURES, run, wait_for
 from support.writers.kdb import Episode, Record, pack
@@ -63,6 +64,15 @@ def test_a_camera_becomes_a_video(tmp_path):
     assert probe(tmp_path / "robot.mp4")[:2] == (32, 24) and probe(tmp_path / "robot.mp4")[3] == 5
 
 
+def test_a_topic_is_a_camera(tmp_path):
+    for number, name in enumerate(("/camera/image", "camera/image", "topics/camera/image")):
+        video = tmp_path / f"{number}.mp4"
+        run("export", FIXTURES / "drive.mcap", "--mp4", name, "--fps=5", "-o", video, check=True)
+        assert probe(video)[2] == 5
+    failed = run("export", FIXTURES / "drive.mcap", "--mp4", "/imu", "-o", tmp_path / "no.mp4")
+    assert failed.returncode == 1 and "no pictures of '/imu'; there are /camera/image" in failed.stderr
+
+
 def test_episodes_are_chosen(tmp_path):
     demo = FIXTURES / "demo.kdb"
     failed = run("export", demo, "--mp4", "front", "-o", tmp_path / "all.mp4")
@@ -93,6 +103,7 @@ def test_failures_leave_nothing(tmp_path):
     def fails(source, camera, text, *options, **more):
         done = run("export", source, "--mp4", camera, "-o", out / "v.mp4", *options, **more)
         assert done.returncode == 1 and text in done.stderr and done.stderr.count("\n") == 1, done
+        assert "\\n" not in done.stderr, done
         assert os.listdir(out) == []
 
     fails(EPISODE, "cam7", "no pictures of 'cam7'; there are cam0/depth, cam0/rgb")
@@ -103,6 +114,10 @@ def test_failures_leave_nothing(tmp_path):
     fails(recording(tmp_path, [raw(1), raw(2), raw(3, 4, 4)]), "front", "has 4 x 4 pixels")
     jpeg = Record("front", 8, 6, 3, 1, b"\xff\xd8\xff\xe0" + bytes(40))
     fails(recording(tmp_path, [raw(1), jpeg]), "front", "made.kdb: episodes/0/images/front/001.jpg: neither PNG nor JPEG")
+    whole = io.BytesIO()
+    Image.fromarray(plain(9)).save(whole, "JPEG")
+    jpeg = Record("front", 8, 6, 3, 1, whole.getvalue()[:-40])
+    fails(recording(tmp_path, [raw(1), jpeg]), "front", "made.kdb: episodes/0/images/front/001.jpg: jpeg: ")
     # Numbers that would make a video without end.
     fails(recording(tmp_path, [raw(1), *[None] * 250, raw(2)]), "front", "too many are missing")
     # Without ffmpeg.

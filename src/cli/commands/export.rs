@@ -48,7 +48,7 @@ pub(in crate::cli) struct Arguments {
     #[arg(value_name = "PATH")]
     path: PathBuf,
 
-    /// The camera: its name, or the path of the folder of its pictures below PATH
+    /// The camera: its name, the name of a topic with pictures, or the path of the folder of its pictures below PATH
     #[arg(long, value_name = "CAMERA", required = true)]
     mp4: String,
 

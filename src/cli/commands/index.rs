@@ -34,9 +34,10 @@ use table::Index;
 ///
 /// Columns: path, format, version, size, modified (UTC), episodes, episode_id, task, steps, cameras, damaged, problem,
 /// part_of. Containers that another one shows joined, such as the chunks of an episode with a manifest, are left out
-/// without --parts. No block is decoded. If INDEX was written by an earlier run for the same SOURCE, only new and changed
-/// containers are opened, and those of several files. A container that cannot be read now keeps its row of that run.
-/// INDEX is replaced at the end, so programs that read it meanwhile have the old one.
+/// without --parts. A file that begins like a container and is not shown as one is `damaged` too, even if it is whole but
+/// not supported; `problem` says why. No block is decoded. If INDEX was written by an earlier run for the same SOURCE,
+/// only new and changed containers are opened, and those of several files. A container that cannot be read now keeps its
+/// row of that run. INDEX is replaced at the end, so programs that read it meanwhile have the old one.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   shardfs index data/ -o index.parquet

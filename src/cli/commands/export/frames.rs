@@ -7,6 +7,7 @@ use crate::{
     cli::{commands::cp::compress::decode_png, options::place::folders_with},
     codec::Codec,
     format::picture::{JPEG, PNG, jpeg_size, png_size},
+    tree::overview::Contents,
     volume::{Entry, Error, ErrorKind},
 };
 
@@ -40,10 +41,15 @@ pub(super) struct Pixels {
     pub(super) rgb: Vec<u8>,
 }
 
-/// Finds the pictures of a camera below a folder: at `images/<name>`, or at a path below the folder. If there are several
-/// folders of pictures at or below that place, the only one in colour is meant.
+/// Finds the pictures of a camera below a folder: at `images/<name>`, at a path below the folder, or those of the topic of
+/// a recording. A slash in front of the name is the topic's, or stands for the folder. If there are several folders of
+/// pictures at or below that place, the only one in colour is meant.
 pub(super) fn find(top: &Entry, name: &str) -> anyhow::Result<Camera> {
-    for place in [format!("{IMAGES}/{name}"), name.to_owned()] {
+    let below = name.trim_start_matches('/');
+    let topics = topics(top)?;
+    let topic = topics.iter().find(|(topic, _)| topic == name || topic.strip_prefix('/') == Some(name));
+    let places = [format!("{IMAGES}/{below}"), below.to_owned()];
+    for place in places.into_iter().chain(topic.map(|(_, path)| path.clone())) {
         let Some(folder) = existing(top.get(&place))?.filter(Entry::is_folder) else { continue };
         let mut found = folders(&folder, &place)?;
         if found.len() > 1 {
@@ -63,11 +69,25 @@ pub(super) fn find(top: &Entry, name: &str) -> anyhow::Result<Camera> {
         Some(images) => folders(&images, IMAGES)?,
         None => Vec::new(),
     };
-    let names: Vec<&str> = all.iter().take(NAMED).filter_map(|(path, _)| path.strip_prefix("images/")).collect();
+    let below_images = all.iter().filter_map(|(path, _)| path.strip_prefix("images/"));
+    let names: Vec<&str> = below_images.chain(topics.iter().map(|(name, _)| &**name)).take(NAMED).collect();
     match names.is_empty() {
         true => bail!("no pictures of '{name}', and no other camera below images"),
         false => bail!("no pictures of '{name}'; there are {}", names.join(", ")),
     }
+}
+
+/// Returns the names and the folders of the topics with pictures, if a folder is a recording.
+fn topics(top: &Entry) -> anyhow::Result<Vec<(String, String)>> {
+    if !top.is_container()? {
+        return Ok(Vec::new());
+    }
+    let overview = top.overview()?;
+    let Some(Contents::Recording(recording)) = overview.as_ref().map(|overview| &overview.contents) else {
+        return Ok(Vec::new());
+    };
+    let with_pictures = recording.topics.iter().filter(|topic| topic.pictures);
+    Ok(with_pictures.map(|topic| (topic.name.clone(), topic.path.clone())).collect())
 }
 
 /// Returns what was found, if it exists.
