@@ -496,3 +496,15 @@ def test_fields_beside_a_text_of_varying_length(tmp_path, count):
     for name in record.names[1:]:
         assert found[name].dtype == stored[name].dtype and found[name].tobytes() == stored[name].tobytes(), name
     assert found["n"].tolist() == ["a", "b", b"\xff\xfe"][:count] and len(found[1:]["x"]) == max(count - 1, 0)
+
+
+def test_complex_numbers_are_told_by_the_order_of_their_members(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name, names, offsets in (("ri", "ri", [4, 0]), ("ir", "ir", [0, 4]), ("gap", "ri", [12, 2])):
+            kind = np.dtype({"names": list(names), "formats": ["<f4"] * 2, "offsets": offsets, "itemsize": max(offsets) + 4})
+            file[name] = np.array([(1, 2), (3, 4)], kind)
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert file["ri"].dtype == "c8" and file["ir"].dtype != "c8"
+        ours = sh.open(tmp_path / "x.h5")
+        for name in file:
+            assert ours[name].dtype == file[name].dtype and np.array_equal(ours[name][()], file[name][()]), name

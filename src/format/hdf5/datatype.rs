@@ -75,6 +75,8 @@ pub struct Float {
 pub struct Member {
     /// Its name.
     pub name: Box<[u8]>,
+    /// Its place among the members as they are stored, which may be in any order.
+    pub number: usize,
     /// Where it begins in the compound, in bytes.
     pub offset: u64,
     /// Its type.
@@ -100,7 +102,7 @@ pub enum Class {
     },
     /// A floating-point number.
     Float(Float),
-    /// A time. No writer makes it.
+    /// A time, which PyTables makes and libhdf5 does not convert.
     Time,
     /// A text of fixed size.
     Text(Padding),
@@ -380,7 +382,7 @@ fn compound(message: &mut Structure<'_>, version: u8, size: u64, count: u32, lim
     // Offsets are stored in the fewest bytes that the compound's size fits.
     let width = (1..8).find(|width| size >> (8 * width) == 0).unwrap_or(8);
     let mut members = Vec::with_capacity(count);
-    for _ in 0..count {
+    for number in 0..count {
         let name = name(message, version < 3)?.into();
         let offset = message.uint(if version < 3 { 4 } else { width })?;
         let dims = if version == 1 {
@@ -397,7 +399,7 @@ fn compound(message: &mut Structure<'_>, version: u8, size: u64, count: u32, lim
             let size = whole.ok_or_else(|| message.damaged("a member that is too large"))?;
             datatype = Datatype { size, class: Class::Array(dims.into(), Box::new(datatype)) };
         }
-        members.push(Member { name, offset, datatype });
+        members.push(Member { name, number, offset, datatype });
     }
     members.sort_by_key(|member| member.offset);
     let mut end = 0;

@@ -343,7 +343,13 @@ fn of_compound(size: u64, members: &[Member]) -> Result<Plain, Other> {
     if let Some(other) = other {
         return Err(other);
     }
-    if let [(r, real), (i, imaginary)] = found.as_slice()
+    let in_stored_order = match found.as_slice() {
+        [first, second] if first.0.number < second.0.number => Some((first, second)),
+        [first, second] => Some((second, first)),
+        _ => None,
+    };
+    // As in h5py, the real part is the member that is stored first, wherever in the element it is.
+    if let Some(((r, real), (i, imaginary))) = in_stored_order
         && (&*r.name, &*i.name) == (b"r", b"i")
         && real.element == imaginary.element
         && real.inner.is_empty()
