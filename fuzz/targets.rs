@@ -415,7 +415,10 @@ pub fn zarr(bytes: &[u8]) {
     let Ok(document) = zarr::Json::parse(bytes, &Unlimited) else { return };
     let _ = document.to_serde();
     for is_v3 in [false, true] {
-        let array = zarr::Array::parse(&document, is_v3);
+        let array = match is_v3 {
+            true => zarr::Array::parse_v3(&document),
+            false => zarr::Array::parse_v2(&document, zarr::ZeroSize::OfType),
+        };
         let (Some(keys), Ok(chunks)) = (&array.keys, &array.chunks) else { continue };
         let at: Vec<u64> = (0..keys.chunk.len() as u64).collect();
         assert_eq!(keys.parse(&keys.key(at.iter().copied()), at.len()), Some(at));

@@ -8,6 +8,6 @@ pub mod json;
 pub mod types;
 
 pub use array::{Array, CHUNK, Chunks, Keys, TEXTS};
-pub use chain::{Sharding, Written};
+pub use chain::{Sharding, Written, ZeroSize};
 pub use json::{Json, JsonError};
 pub use types::{Bits, Elements, Fixed};

@@ -1,5 +1,6 @@
 """Files of h5py through the Python package: what h5py's objects answer, these answer, too."""
 
+import json
 import pickle
 import random
 import re
@@ -10,6 +11,7 @@ import pytest
 from support import FIXTURES, GOLDEN
 
 import h5py
+import netCDF4
 import numpy as np
 import pyarrow
 import shardfs as sh
@@ -508,3 +510,26 @@ def test_complex_numbers_are_told_by_the_order_of_their_members(tmp_path):
         ours = sh.open(tmp_path / "x.h5")
         for name in file:
             assert ours[name].dtype == file[name].dtype and np.array_equal(ours[name][()], file[name][()]), name
+
+
+@pytest.mark.parametrize("mode", ["nczarr", "zarr"])
+def test_a_shuffle_of_netcdf_c(tmp_path, mode):
+    """Its element size is 0, for that of the type. Where nothing tells that netCDF-C wrote it, it may be no shuffle."""
+    kinds = ("u1", "i2", "f4", "f8")
+    address = f"file://{tmp_path}/x.zarr#mode={mode},file"
+    with netCDF4.Dataset(address, "w") as file:
+        file.createDimension("x", 5)
+        for at, kind in enumerate(kinds):
+            place = file if at % 2 else file.createGroup(f"g{at}")
+            place.createVariable(kind, kind, ("x",), zlib=True)[:] = np.arange(1, 6)
+    paths = {kind: kind if at % 2 else f"g{at}/{kind}" for at, kind in enumerate(kinds)}
+    assert json.loads((tmp_path / "x.zarr/f8/.zarray").read_text())["filters"] == [{"id": "shuffle", "elementsize": 0}]
+    ours = sh.open(tmp_path / "x.zarr")
+    with netCDF4.Dataset(address) as file:
+        for path in paths.values():
+            assert np.array_equal(ours[path][()], np.asarray(file[path][:])), path
+    (tmp_path / "x.zarr/.zattrs").unlink()
+    ours = sh.open(tmp_path / "x.zarr")
+    said = {item["name"].lstrip("/"): item.get("reason") for item in ours.info["items"]}
+    assert [path for path in paths.values() if "elementsize 0" in (said[path] or "")] == [paths[kind] for kind in kinds[1:]]
+    assert np.array_equal(ours[paths["u1"]][()], np.arange(1, 6))

@@ -1,7 +1,7 @@
 //! The metadata of one array: `.zarray` of v2, `zarr.json` of v3 (`docs/formats/zarr.md` 3.3 to 3.5).
 
 use super::{
-    chain::{self, Written},
+    chain::{self, Written, ZeroSize},
     fill,
     json::Json,
     types::{self, Elements, named},
@@ -97,10 +97,19 @@ impl Array {
         }
     }
 
-    /// Reads the metadata of an array of version 2 or 3. Errors are part of the result.
-    pub fn parse(document: &Json, is_v3: bool) -> Self {
+    /// Reads the metadata of an array of version 3. Errors are part of the result.
+    pub fn parse_v3(document: &Json) -> Self {
+        Self::parse(|array| array.v3(document))
+    }
+
+    /// Does the same for version 2. `zero_size` says what 0 as the element size of a shuffle means.
+    pub fn parse_v2(document: &Json, zero_size: ZeroSize) -> Self {
+        Self::parse(|array| array.v2(document, zero_size))
+    }
+
+    fn parse(read: impl FnOnce(&mut Self) -> Result<Chunks, String>) -> Self {
         let mut array = Self::unknown("");
-        let chunks = if is_v3 { array.v3(document) } else { array.v2(document) };
+        let chunks = read(&mut array);
         array.chunks = chunks.and_then(|chunks| array.check(&chunks).map(|()| chunks));
         array
     }
@@ -141,7 +150,7 @@ impl Array {
         chunk.filter(is_sound).ok_or_else(|| "the shape of chunks".into())
     }
 
-    fn v2(&mut self, document: &Json) -> Result<Chunks, String> {
+    fn v2(&mut self, document: &Json, zero_size: ZeroSize) -> Result<Chunks, String> {
         let list = |key: &str| match document.get(key) {
             None | Some(Json::Null) => Ok(&[][..]),
             Some(found) => found.as_list().ok_or_else(|| format!("the {key}")),
@@ -168,7 +177,7 @@ impl Array {
         };
         let compressor = document.get("compressor").filter(|compressor| !compressor.is_null());
         let codecs: Vec<&Json> = filters?.iter().chain(compressor).collect();
-        let written = chain::of_v2(&codecs, &elements, is_f, &chunk)?;
+        let written = chain::of_v2(&codecs, &elements, is_f, &chunk, zero_size)?;
         let fill = fill::of(document.get("fill_value").unwrap_or(&Json::Null), &elements, false)?;
         Ok(Chunks { written, fill })
     }

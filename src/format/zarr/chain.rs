@@ -92,9 +92,35 @@ impl Written {
     }
 }
 
+/// What 0 as the element size of a shuffle means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ZeroSize {
+    /// The size of the array's type: netCDF-C wrote it.
+    OfType,
+    /// That, or no shuffle, as in numcodecs: nothing says who wrote it.
+    Unknown,
+}
+
+impl ZeroSize {
+    /// Returns the size for elements of `size` bytes.
+    fn resolve(self, size: Option<u64>) -> Result<u64, String> {
+        match (self, size) {
+            (_, Some(size @ ..=1)) | (Self::OfType, Some(size)) => Ok(size),
+            (_, None) => Err("shuffle with elementsize 0 of elements without a size".into()),
+            (Self::Unknown, _) => Err("shuffle with elementsize 0: netCDF-C means the size of the type by it and \
+                                       numcodecs no shuffle, and no attribute of netCDF-C says which it is"
+                .into()),
+        }
+    }
+}
+
 /// Returns the filter of a codec from bytes to bytes; `None` for an unknown codec, `Some(None)` if there is nothing to
-/// undo.
-fn of_bytes(name: &str, setting: &dyn Fn(&str) -> Option<Json>) -> Result<Option<Option<Filter>>, String> {
+/// undo. `zero_size` gives the element size of a shuffle that has 0.
+fn of_bytes(
+    name: &str,
+    setting: &dyn Fn(&str) -> Option<Json>,
+    zero_size: &dyn Fn() -> Result<u64, String>,
+) -> Result<Option<Option<Filter>>, String> {
     let checksum = |kind, is_usually_in_front| {
         let place = setting("location");
         let is_in_front = match place.as_ref().map(Json::as_str) {
@@ -115,7 +141,10 @@ fn of_bytes(name: &str, setting: &dyn Fn(&str) -> Option<Json>) -> Result<Option
         "shuffle" => {
             let width = match setting("elementsize") {
                 None => 4,
-                Some(width) => width.as_size().ok_or("the elementsize of shuffle")?,
+                Some(width) => match width.as_size().ok_or("the elementsize of shuffle")? {
+                    0 => zero_size()?,
+                    width => width,
+                },
             };
             match u32::try_from(width) {
                 Ok(0 | 1) => return Ok(Some(None)),
@@ -205,7 +234,13 @@ fn setting_of<'a>(codec: Option<&'a Json>) -> impl Fn(&str) -> Option<Json> + 'a
 ///
 /// # Errors
 /// The codec that is unknown, or what is wrong with it.
-pub fn of_v2(codecs: &[&Json], elements: &Elements, is_f: bool, chunk: &[u64]) -> Result<Written, String> {
+pub fn of_v2(
+    codecs: &[&Json],
+    elements: &Elements,
+    is_f: bool,
+    chunk: &[u64],
+    zero_size: ZeroSize,
+) -> Result<Written, String> {
     if codecs.len() > CODECS {
         return Err("too many codecs".into());
     }
@@ -219,6 +254,10 @@ pub fn of_v2(codecs: &[&Json], elements: &Elements, is_f: bool, chunk: &[u64]) -
         }
         _ => None,
     };
+    let zero_size = || match elements {
+        Elements::Fixed(fixed) => zero_size.resolve(Some(fixed.size())),
+        _ => zero_size.resolve(None),
+    };
     let mut names = Vec::new();
     for (number, codec) in codecs.iter().enumerate() {
         let id = codec.get("id").and_then(Json::as_str).ok_or("a codec without an id")?;
@@ -227,7 +266,7 @@ pub fn of_v2(codecs: &[&Json], elements: &Elements, is_f: bool, chunk: &[u64]) -
             continue;
         }
         let setting = setting_of(Some(codec));
-        if let Some(filter) = of_bytes(id, &setting)? {
+        if let Some(filter) = of_bytes(id, &setting, &zero_size)? {
             filter.into_iter().for_each(|filter| written.add_bytes(filter));
             current = None;
         } else if let Some(before) = current
@@ -311,7 +350,7 @@ impl V3<'_> {
             Elements::Bytes => "vlen-bytes",
         };
         if self.has_bytes {
-            let known = if is_own || CORE.contains(&name) { of_bytes(name, &setting)? } else { None };
+            let known = if is_own || CORE.contains(&name) { of_bytes(name, &setting, &|| Ok(0))? } else { None };
             known.ok_or_else(unknown)?.into_iter().for_each(|filter| self.written.add_bytes(filter));
             return Ok(());
         }

@@ -10,7 +10,7 @@ use crate::{
     cache::BlockError,
     format::{
         Class, FormatError,
-        zarr::{Array, Json, JsonError},
+        zarr::{Array, Json, JsonError, ZeroSize},
     },
     source::{Memory, Source, SourceError},
     wanted,
@@ -115,8 +115,16 @@ pub(super) fn read(store: &Store, source: &dyn Source, memory: &dyn Memory) -> R
     let mut found = root(marker, &bytes, memory)?;
     drop(bytes);
     let is_v3 = marker == "zarr.json";
-    let mut reading =
-        Reading { store, source, memory, is_v3, documents: None, nodes: Vec::new(), warnings: Vec::new() };
+    let mut reading = Reading {
+        store,
+        source,
+        memory,
+        is_v3,
+        zero_size: ZeroSize::Unknown,
+        documents: None,
+        nodes: Vec::new(),
+        warnings: Vec::new(),
+    };
     let is_array = match marker {
         "zarr.json" => found.get("node_type").and_then(Json::as_str) == Some("array"),
         ".zarray" => true,
@@ -134,13 +142,17 @@ pub(super) fn read(store: &Store, source: &dyn Source, memory: &dyn Memory) -> R
     };
     let is_consolidated = reading.documents.is_some();
     let attributes = if is_v3 { own_attributes(&mut found) } else { reading.attributes_v2("")? };
+    reading.zero_size = zero_size(&attributes);
     if is_array {
         let document = match (&reading.documents, is_v3) {
             (Some(documents), false) => documents.get(".zarray").unwrap_or(&found),
             _ => &found,
         };
-        let array = Some(Array::parse(document, is_v3));
-        reading.nodes.push(Node { path: "".into(), array, attributes: attributes.clone() });
+        let array = match is_v3 {
+            true => Array::parse_v3(document),
+            false => Array::parse_v2(document, reading.zero_size),
+        };
+        reading.nodes.push(Node { path: "".into(), array: Some(array), attributes: attributes.clone() });
     } else if is_consolidated {
         reading.all_consolidated()?;
     } else {
@@ -178,6 +190,17 @@ fn take(document: &mut Json, key: &str) -> Option<Json> {
     map.get_mut(key.as_bytes()).map(|value| std::mem::replace(value, Json::Null))
 }
 
+/// Returns what 0 as the element size of a shuffle means in a store with these attributes of the root.
+fn zero_size(attributes: &Json) -> ZeroSize {
+    // Stores that netCDF-C writes for others, without its own `_nczarr_…`, have the first.
+    let is_of_netcdf =
+        |key: &[u8]| key == b"_NCProperties" || key.get(..7).is_some_and(|key| key.eq_ignore_ascii_case(b"_nczarr"));
+    match attributes.as_object().is_some_and(|all| all.keys().any(|key| is_of_netcdf(key))) {
+        true => ZeroSize::OfType,
+        false => ZeroSize::Unknown,
+    }
+}
+
 /// Takes the attributes out of a document of v3.
 fn own_attributes(document: &mut Json) -> Json {
     take(document, "attributes").filter(|found| found.as_object().is_some()).unwrap_or(Json::Null)
@@ -195,6 +218,7 @@ struct Reading<'a> {
     source: &'a dyn Source,
     memory: &'a dyn Memory,
     is_v3: bool,
+    zero_size: ZeroSize,
     /// The documents of all nodes, by path or key.
     documents: Option<Json>,
     nodes: Vec<Node>,
@@ -284,7 +308,7 @@ impl Reading<'_> {
             if let Some(document) = self.document(&join(path, name))? {
                 let attributes = self.attributes_v2(path)?;
                 return Ok(match document {
-                    Ok(document) => node_v2(&document, is_array, attributes),
+                    Ok(document) => node_v2(&document, is_array.then_some(self.zero_size), attributes),
                     Err(reason) => Found::Array(Array::unknown(reason).into(), attributes),
                 });
             }
@@ -389,7 +413,7 @@ impl Reading<'_> {
         for (name, is_array) in [(".zarray", true), (".zgroup", false)] {
             if let Some(document) = find(&join(path, name)).cloned() {
                 let attributes = self.attributes_v2(path)?;
-                return Ok(node_v2(&document, is_array, attributes));
+                return Ok(node_v2(&document, is_array.then_some(self.zero_size), attributes));
             }
         }
         Ok(Found::Group(self.attributes_v2(path)?))
@@ -412,14 +436,18 @@ fn node_v3(mut document: Json) -> Found {
     }
     let attributes = own_attributes(&mut document);
     match document.get("node_type").and_then(Json::as_str) {
-        Some("array") => Found::Array(Array::parse(&document, true).into(), attributes),
+        Some("array") => Found::Array(Array::parse_v3(&document).into(), attributes),
         _ => Found::Group(attributes),
     }
 }
 
-fn node_v2(document: &Json, is_array: bool, attributes: Json) -> Found {
+/// Returns the kind of a node of v2. Of an array, `zero_size` is [`ZeroSize`].
+fn node_v2(document: &Json, zero_size: Option<ZeroSize>, attributes: Json) -> Found {
     if let Err(reason) = check_root(".zgroup", document) {
         return Found::Array(Array::unknown(reason).into(), attributes);
     }
-    if is_array { Found::Array(Array::parse(document, false).into(), attributes) } else { Found::Group(attributes) }
+    match zero_size {
+        Some(zero_size) => Found::Array(Array::parse_v2(document, zero_size).into(), attributes),
+        None => Found::Group(attributes),
+    }
 }
