@@ -182,10 +182,14 @@ pub(crate) struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// Notes that bytes have arrived, which renews the attempts. A server that sends only a few bytes in each attempt
-    /// gains no more time than those bytes may take ([`LEAST`]).
-    pub(crate) fn progress(&mut self, bytes: u64) {
+    /// Notes that bytes are of use, which renews the attempts.
+    pub(crate) fn progress(&mut self) {
         self.in_a_row = 0;
+    }
+
+    /// Notes that bytes have arrived, which renews the time. A server that sends only a few bytes in each attempt gains
+    /// no more time than those bytes may take ([`LEAST`]).
+    pub(crate) fn came(&mut self, bytes: u64) {
         self.came = self.came.saturating_add(bytes);
         let most = self.timeout.saturating_add(Duration::from_secs(self.came / LEAST)).min(LONGEST);
         self.until = after(self.timeout).min(self.begun + most);

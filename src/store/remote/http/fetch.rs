@@ -53,7 +53,7 @@ impl Fetch for Object {
                 let trouble = loop {
                     match answer.next().await {
                         Ok(Some(mut bytes)) => {
-                            attempts.progress(bytes.len() as u64);
+                            attempts.came(bytes.len() as u64);
                             let skipped = skip.min(bytes.len() as u64);
                             skip -= skipped;
                             let bytes = bytes.split_off(usize::try_from(skipped).unwrap_or(usize::MAX));
@@ -61,6 +61,7 @@ impl Fetch for Object {
                             let bytes = bytes.slice(..bytes.len().min(room));
                             at += bytes.len() as u64;
                             if !bytes.is_empty() {
+                                attempts.progress();
                                 sink(bytes);
                             }
                             if at == end {
