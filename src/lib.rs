@@ -164,6 +164,16 @@ pub fn command() -> std::process::ExitCode {
     cli::guarded(cli::run)
 }
 
+/// Returns the URL of the folder that holds what a URL names, and the name by which that folder shows it. `None` for a
+/// whole store, and for what is no URL.
+#[doc(hidden)]
+pub fn parent(url: &std::path::Path) -> Option<(std::path::PathBuf, std::ffi::OsString)> {
+    #[cfg(feature = "remote")]
+    return store::remote::parent(url);
+    #[cfg(not(feature = "remote"))]
+    None
+}
+
 /// Returns a path or URL as it may be shown: without a login or token.
 #[doc(hidden)]
 pub fn shown(source: &std::path::Path) -> std::path::PathBuf {

@@ -282,6 +282,17 @@ impl OpenOptions {
         Ok(self)
     }
 
+    /// Sets whether the folder of a server must be there and show what it has. For a path in it, it need not.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn checks_folder(mut self, checks: bool) -> Self {
+        #[cfg(feature = "remote")]
+        {
+            self.0.remote.checks_folder = checks;
+        }
+        self
+    }
+
     /// Opens a folder, or one container.
     ///
     /// # Errors

@@ -98,7 +98,7 @@ def node(source: Where, path: str, anew: bool = False) -> _core.Node:
         cache = _shared_cache()
     if volume is None:
         # Outside of the lock, because a server may be slow.
-        volume = _core.Volume(address, cache, formats)
+        volume = _core.Volume(address, cache, formats, not path)
         with _lock:
             volume = _volumes.setdefault(source, volume)
             while len(_volumes) > _KEPT:
@@ -126,8 +126,7 @@ def split(source: Source, formats: str | Iterable[str] | None = None) -> tuple[W
             parts = place.split("/")
             most = 2 + (parts[0] in ("datasets", "spaces"))
             return f"hf://{'/'.join(parts[:most])}", "/".join(parts[most:])
-        head, _, name = source.rstrip("/").rpartition("/")
-        return (source, "") if head.endswith("/") or not name else (head, name)
+        return _core.parent(source) or (source, "")
     if source.startswith("file://"):
         source = source[len("file://"):]
     # Links in the path are followed once, here, as open(2) would. Below the source none is followed.
@@ -137,7 +136,9 @@ def split(source: Source, formats: str | Iterable[str] | None = None) -> tuple[W
 def shown(source: Where, path: str) -> str:
     """Returns a source and a path as one name for messages: a path of this machine, or an address."""
     address, _ = _parts(source)
-    return "/" + path if address == "/" else "/".join(part for part in (address.rstrip("/"), path) if part)
+    if address == "/":
+        return "/" + path
+    return "/".join(part for part in (_core.shown(address).rstrip("/"), path) if part)
 
 
 def cores() -> int:

@@ -14,6 +14,8 @@ pub(crate) fn fill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(node::read_many, module)?)?;
     module.add_function(wrap_pyfunction!(volume::formats, module)?)?;
     module.add_function(wrap_pyfunction!(volume::likeness, module)?)?;
+    module.add_function(wrap_pyfunction!(volume::parent, module)?)?;
+    module.add_function(wrap_pyfunction!(volume::shown, module)?)?;
     module.add_function(wrap_pyfunction!(volume::real_path, module)?)?;
     module.add_function(wrap_pyfunction!(memory::before_fork, module)?)?;
     module.add_function(wrap_pyfunction!(memory::forked, module)?)?;

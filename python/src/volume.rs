@@ -43,11 +43,18 @@ pub(crate) struct Volume {
 
 #[pymethods]
 impl Volume {
-    /// Opens a folder, a container, or an address; `formats` says which formats are shown as folders.
+    /// Opens a folder, a container, or an address; `formats` says which formats are shown as folders. For a path in it,
+    /// an address need not be one that the server lists.
     #[new]
-    #[pyo3(signature = (source, cache, formats=None))]
-    fn new(py: Python<'_>, source: &str, cache: &Cache, formats: Option<&str>) -> PyResult<Self> {
-        let mut options = shardfs::Volume::options().cache(cache.0.get()?);
+    #[pyo3(signature = (source, cache, formats=None, checks_folder=true))]
+    fn new(
+        py: Python<'_>,
+        source: &str,
+        cache: &Cache,
+        formats: Option<&str>,
+        checks_folder: bool,
+    ) -> PyResult<Self> {
+        let mut options = shardfs::Volume::options().cache(cache.0.get()?).checks_folder(checks_folder);
         if let Some(list) = formats {
             options = options.formats(list).map_err(|error| PyValueError::new_err(error.to_string()))?;
         }
@@ -85,6 +92,18 @@ pub(crate) fn likeness(py: Python<'_>, front: &[u8], size: u64, name: &str) -> P
         shardfs::Likeness::Maybe => Some("maybe"),
         shardfs::Likeness::Meant => Some("meant"),
     })
+}
+
+/// The address of the folder around an address, and the name there; None for a whole store.
+#[pyfunction]
+pub(crate) fn parent(py: Python<'_>, source: PathBuf) -> PyResult<Option<(OsString, OsString)>> {
+    guarded(py, || shardfs::parent(&source).map(|(folder, name)| (folder.into_os_string(), name)))
+}
+
+/// An address as it may be shown: without a login or token.
+#[pyfunction]
+pub(crate) fn shown(py: Python<'_>, source: PathBuf) -> PyResult<OsString> {
+    guarded(py, || shardfs::shown(&source).into_os_string())
 }
 
 /// A path without links and dots; None if there is nothing.

@@ -59,7 +59,7 @@ use std::{
 
 pub(crate) use auth::address::Address;
 pub(crate) use check::{Step, check};
-pub(crate) use location::{Location, is_url};
+pub(crate) use location::{Location, is_url, parent};
 pub(crate) use store::{IsContainerName, RemoteStore};
 
 use super::Store;
@@ -152,6 +152,9 @@ pub struct Options {
     pub requires_disk_cache: bool,
     /// Most bytes in that folder; `None` for a tenth of the disk, at most 50 GiB.
     pub disk_cache_size: Option<u64>,
+    /// Whether a folder that is opened must be there and show what it has. A server may refuse to list the folder of an
+    /// object that it gives.
+    pub checks_folder: bool,
     /// Is called with the reason, which holds no secret, if a request has been tried without success for two seconds.
     pub on_trouble: Option<fn(&str)>,
 }
@@ -204,6 +207,7 @@ impl Default for Options {
             disk_cache: disk::usual_folder(),
             requires_disk_cache: false,
             disk_cache_size: None,
+            checks_folder: true,
             on_trouble: None,
         }
     }

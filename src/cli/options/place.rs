@@ -38,11 +38,16 @@ impl Place {
         if is_folder && !inside.is_empty() && !has_marker(&host, options.formats) {
             bail!("{}: no such file or folder", path.display());
         }
+        let around = || {
+            let mut options = options.clone();
+            options.remote.checks_folder = false;
+            options
+        };
         match Vfs::open(&host, options.clone()) {
             Ok(vfs) => {
                 let beside = || {
                     let (folder, name) = above.as_ref()?;
-                    let folder = Vfs::open(folder, options.clone()).ok()?;
+                    let folder = Vfs::open(folder, around()).ok()?;
                     Some((folder, std::iter::once(name).chain(&inside).cloned().collect()))
                 };
                 Self::walk(path, vfs, &inside, kept, &beside)
@@ -56,7 +61,7 @@ impl Place {
                 Some((folder, name))
                     if inside.is_empty() && !is_folder && (!is_url || error.errno() == libc::EINVAL) =>
                 {
-                    Self::walk(path, Vfs::open(&folder, options)?, &[name], kept, &|| None)
+                    Self::walk(path, Vfs::open(&folder, around())?, &[name], kept, &|| None)
                 }
                 _ => Err(error.into()),
             },

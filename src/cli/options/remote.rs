@@ -102,6 +102,7 @@ impl RemoteOptions {
             },
             requires_disk_cache: self.disk_cache.is_some() && !self.no_disk_cache,
             disk_cache_size: self.disk_cache_size,
+            checks_folder: true,
             on_trouble: io::stderr().is_terminal().then_some(tell),
         }
     }
@@ -194,17 +195,12 @@ pub(in crate::cli) fn split(path: &Path, formats: tree::Formats) -> (PathBuf, Ve
     (path.to_path_buf(), Vec::new())
 }
 
-/// The folder that holds what a path or URL names, and the last name. `None` for a whole store, and for the root.
+/// The folder that holds what a path or URL names, and the name that it has there. `None` for a whole store, and for the root.
 pub(in crate::cli) fn parent(url: &Path) -> Option<(PathBuf, OsString)> {
-    if !is_url(url) {
-        return Some((url.parent()?.into(), url.file_name()?.into()));
+    match is_url(url) {
+        true => remote::parent(url),
+        false => Some((url.parent()?.into(), url.file_name()?.into())),
     }
-    let bytes = url.as_os_str().as_bytes();
-    let bytes = bytes.strip_suffix(b"/").unwrap_or(bytes);
-    let begin = bytes.windows(3).position(|part| part == b"://")? + 3;
-    let at = bytes.iter().rposition(|&byte| byte == b'/').filter(|at| *at > begin)?;
-    let name = OsString::from_vec(bytes[at + 1..].to_vec());
-    Some((OsString::from_vec(bytes[..=at].to_vec()).into(), name))
 }
 
 #[cfg(test)]
@@ -223,8 +219,5 @@ mod tests {
         assert_eq!(split("s3://b/a/ep.wshard/"), ("s3://b/a/ep.wshard".into(), 0));
         assert_eq!(split("s3://b"), ("s3://b".into(), 0));
         assert_eq!(parent(Path::new("/b/a")), Some(("/b".into(), "a".into())));
-        let (folder, name) = parent(Path::new("https://h/a/b")).unwrap();
-        assert_eq!((folder, name), (PathBuf::from("https://h/a/"), "b".into()));
-        assert!(parent(Path::new("s3://b")).is_none());
     }
 }

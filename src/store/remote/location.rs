@@ -1,8 +1,15 @@
 //! URLs: the server, the store on it, and the key in the store.
 
-use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt, path::Path};
+use std::{
+    ffi::{OsStr, OsString},
+    fmt,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+
+use super::listing::names;
 
 /// What is escaped in a value of a query, and in a path.
 const IN_VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -92,6 +99,47 @@ fn scheme(text: &OsStr) -> Option<(&'static str, Scheme)> {
         .find(|(prefix, _)| text.get(..prefix.len()).is_some_and(|front| front.eq_ignore_ascii_case(prefix.as_bytes())))
 }
 
+impl Scheme {
+    fn is_web(self) -> bool {
+        matches!(self, Self::Http | Self::Https)
+    }
+
+    /// Returns how many parts of a path name the store.
+    fn parts(self) -> usize {
+        if matches!(self, Self::Azure | Self::HuggingFace(_)) { 2 } else { 1 }
+    }
+
+    /// Returns the path of a URL, and its query. Only URLs of the web have queries, fragments and escapes; a key may hold
+    /// any character. Azure's tokens are a query, too.
+    fn path_and_query(self, rest: &[u8]) -> (&[u8], Option<&[u8]>) {
+        let (rest, query) = match rest.iter().position(|&byte| byte == b'?') {
+            Some(at) if self.is_web() || self == Self::Azure && rest[at..].windows(4).any(|part| part == b"sig=") => {
+                (&rest[..at], Some(&rest[at + 1..]))
+            }
+            _ => (rest, None),
+        };
+        let path = if self.is_web() { rest.split(|&byte| byte == b'#').next().unwrap_or_default() } else { rest };
+        (path, query)
+    }
+}
+
+/// Returns the URL of the folder that holds what a URL names, with the same query, and the name by which that folder
+/// shows it. `None` for a whole store, and for what is no URL.
+pub(crate) fn parent(url: &Path) -> Option<(PathBuf, OsString)> {
+    let bytes = url.as_os_str().as_bytes();
+    let (prefix, scheme) = scheme(url.as_os_str())?;
+    let (front, rest) = bytes.split_at(prefix.len());
+    let (path, query) = scheme.path_and_query(rest);
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    let top = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').nth(scheme.parts() - 1)?.0;
+    let at = path.iter().rposition(|&byte| byte == b'/').filter(|at| *at >= top)?;
+    let (folder, part) = path.split_at(at + 1);
+    let part = if scheme.is_web() { unescape(part) } else { part.to_vec() };
+    let query = query.map_or(Vec::new(), |query| [b"?", query].concat());
+    let folder = OsString::from_vec([front, folder, &query].concat());
+    Some((folder.into(), names::name_of(&part, true, 1).into()))
+}
+
 impl Location {
     /// Parses a URL. Returns `None` for anything else.
     ///
@@ -104,16 +152,9 @@ impl Location {
     }
 
     fn of(scheme: Scheme, prefix: &str, rest: &[u8]) -> Result<Self, String> {
-        let is_web = matches!(scheme, Scheme::Http | Scheme::Https);
-        // Only URLs of the web have queries and escapes; a key may hold any character. Azure's tokens are a query, too.
-        let (rest, query) = match rest.iter().position(|&byte| byte == b'?') {
-            Some(at) if is_web || scheme == Scheme::Azure && rest[at..].windows(4).any(|part| part == b"sig=") => {
-                (&rest[..at], Some(String::from_utf8_lossy(&rest[at + 1..]).into_owned()))
-            }
-            _ => (rest, None),
-        };
-        let rest = if is_web { rest.split(|&byte| byte == b'#').next().unwrap_or_default() } else { rest };
-        let parts = if matches!(scheme, Scheme::Azure | Scheme::HuggingFace(_)) { 2 } else { 1 };
+        let (is_web, parts) = (scheme.is_web(), scheme.parts());
+        let (rest, query) = scheme.path_and_query(rest);
+        let query = query.map(|query| String::from_utf8_lossy(query).into_owned());
         let end = rest.iter().enumerate().filter(|(_, byte)| **byte == b'/').nth(parts - 1);
         let end = end.map_or(rest.len(), |(at, _)| at);
         let mut store = String::from_utf8(rest[..end].to_vec()).map_err(|_| "not UTF-8".to_owned())?;
@@ -158,12 +199,15 @@ impl Location {
         (!name.is_empty()).then_some((folder, name))
     }
 
+    pub(super) fn is_web(&self) -> bool {
+        self.scheme.is_web()
+    }
+
     /// Returns the URL without its secrets.
     pub(crate) fn shown(&self) -> String {
         let prefix = SCHEMES.iter().find(|(_, scheme)| *scheme == self.scheme).map_or("", |(prefix, _)| *prefix);
         let revision = self.revision.as_ref().map_or(String::new(), |revision| format!("@{revision}"));
-        let is_web = matches!(self.scheme, Scheme::Http | Scheme::Https);
-        let key = if is_web { escape(&self.key) } else { String::from_utf8_lossy(&self.key).into_owned() };
+        let key = if self.is_web() { escape(&self.key) } else { String::from_utf8_lossy(&self.key).into_owned() };
         format!("{prefix}{}{revision}/{key}", self.store)
     }
 
@@ -246,6 +290,28 @@ mod tests {
         assert!(Location::parse(Path::new("data/s3:")).is_none() && !is_url(Path::new("s3:/x")));
         for bad in ["s3://", "s3:///key", "az://account", "hf://datasets/owner", "hf://owner", "s3://buc ket/x"] {
             assert!(Location::parse(Path::new(bad)).unwrap().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn folders_around_urls() {
+        let found = |url: &str| {
+            let (folder, name) = parent(Path::new(url))?;
+            Some((folder.display().to_string(), name.display().to_string()))
+        };
+        for (url, folder, name) in [
+            ("https://h/a/b", "https://h/a/", "b"),
+            ("http://h/my%20d/50%25/", "http://h/my%20d/", "50%25"),
+            ("http://h/a%2Fb?k=x/y&sig=1", "http://h/?k=x/y&sig=1", "a%2Fb"),
+            ("s3://b/d/50%25", "s3://b/d/", "50%2525"),
+            ("s3://b/d?x/y", "s3://b/d?x/", "y"),
+            ("S3://b/a//", "S3://b/a/", "%empty"),
+            ("hf://datasets/o/n@main/x", "hf://datasets/o/n@main/", "x"),
+        ] {
+            assert_eq!(found(url), Some((folder.into(), name.into())), "{url}");
+        }
+        for top in ["s3://b", "s3://b/", "az://account/container", "hf://datasets/o/n", "hf://o/n/", "/b/a"] {
+            assert_eq!(found(top), None, "{top}");
         }
     }
 

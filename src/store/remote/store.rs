@@ -134,15 +134,14 @@ impl RemoteStore {
     ) -> io::Result<(Self, Option<OsString>)> {
         let mut store = Self::new(location, options, cache, is_container_name)?;
         wait(store.learn())?;
-        let Some((folder, name)) = location.split() else {
-            let is_there = wait(store.has_keys(&location.key))?;
-            if !is_there && !location.key.is_empty() {
+        let Some((folder, part)) = location.split() else {
+            if options.checks_folder && !wait(store.has_keys(&location.key))? && !location.key.is_empty() {
                 return Err(not_found(&location.shown()));
             }
             return Ok((store, None));
         };
         store.prefix = folder.to_vec();
-        match store.look_up(Path::new(""), &[], name)? {
+        match store.look_up(Path::new(""), &[], names::name_of(part, true, 1).as_bytes())? {
             Some(Entry { node: Node::Object(_), name, .. }) => Ok((store, Some(String::from(name).into()))),
             Some(_) => {
                 store.prefix = [&location.key, &b"/"[..]].concat();
