@@ -10,7 +10,7 @@ use crate::source::SourceError;
 /// One object in one state: what cached bytes are keyed by. Holds no secret, and may be written to logs and disks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ObjectId {
-    /// The store: `s3://bucket at https://endpoint`, `https://host`.
+    /// The store: `s3://bucket at https://endpoint`, `https://host`; with a hash of the query if its addresses have one.
     pub(crate) store: Arc<str>,
     /// The key within the store, unescaped.
     pub(crate) key: Arc<str>,

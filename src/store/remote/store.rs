@@ -68,6 +68,8 @@ pub(crate) type IsContainerName = Box<dyn Fn(&OsStr) -> bool + Send + Sync>;
 /// A bucket, or the part of a bucket below a prefix.
 pub(crate) struct RemoteStore {
     pub(super) client: Arc<Client>,
+    /// The store in [`ObjectId`]s: its name, and a hash of the query that each address has.
+    identity: Arc<str>,
     /// Empty, or ends in `/`.
     prefix: Vec<u8>,
     pub(super) listings: Listings,
@@ -107,8 +109,10 @@ impl RemoteStore {
                 (None, Some(why))
             }
         };
+        let client = Client::new(location, options)?;
         Ok(Self {
-            client: Client::new(location, options)?,
+            identity: identity(location, &client.store),
+            client,
             prefix: location.key.clone(),
             listings: Listings::new(options.dir_ttl, cache.clone()),
             expected: Mutex::default(),
@@ -438,7 +442,7 @@ impl RemoteStore {
             (etag, _) => etag.to_owned(),
         };
         ObjectId {
-            store: self.client.store.clone(),
+            store: self.identity.clone(),
             key: escape::escape_all(key).into(),
             etag: etag.into(),
             size: state.size.unwrap_or(0),
@@ -474,6 +478,17 @@ impl RemoteStore {
         let (version, (uid, gid)) = (version(&self.id(key, told)), self.owner);
         let mtime = (state.modified.unwrap_or(self.opened), 0);
         Stat { kind, size: state.size.unwrap_or(0), mtime, mode, uid, gid, via_link: false, version }
+    }
+}
+
+/// Returns the name of a store in [`ObjectId`]s. A web server may have another object for each query. The query may be a
+/// secret, so its hash stands there.
+fn identity(location: &Location, store: &Arc<str>) -> Arc<str> {
+    match &location.query {
+        Some(query) if location.is_web() => {
+            format!("{store} ? {}", escape::hex(&Sha256::digest(query.as_bytes()))).into()
+        }
+        _ => store.clone(),
     }
 }
 
