@@ -195,6 +195,11 @@ impl Attempts<'_> {
         self.until = after(self.timeout).min(self.begun + most);
     }
 
+    /// Returns whether all attempts in a row have failed.
+    pub(crate) fn are_over(&self) -> bool {
+        self.in_a_row > self.client.retries
+    }
+
     /// Waits before the next attempt: as long as the server asks for, and otherwise longer each time.
     ///
     /// # Errors
@@ -213,7 +218,7 @@ impl Attempts<'_> {
         let out_of_time = after(pause) >= self.until;
         self.made += 1;
         self.in_a_row += 1;
-        if self.in_a_row > self.client.retries || out_of_time {
+        if self.are_over() || out_of_time {
             counters.failures.fetch_add(1, Relaxed);
             let seconds = self.begun.elapsed().as_secs_f64();
             let attempts = if self.made == 1 { "1 attempt".into() } else { format!("{} attempts", self.made) };
