@@ -3,10 +3,12 @@
 //! A folder is asked for by GET; the answer is the JSON of nginx or Caddy, or a page of HTML with links, as nginx,
 //! Apache, Caddy, lighttpd and Python write it. Where GET gives no listing, WebDAV's PROPFIND is tried.
 
+use std::fmt;
+
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, header};
 use object_store::client::HttpRequest;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 
 use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, size, state};
 use crate::store::remote::{
@@ -63,7 +65,7 @@ impl Backend for Web {
         match kind.split(';').next().unwrap_or_default().trim() {
             "application/json" => json(prefix, body, to)?,
             "application/xml" | "text/xml" => propfind(prefix, body, to)?,
-            "text/html" => html(prefix, body, to)?,
+            "text/html" => html(&self.base, prefix, body, to)?,
             _ => return Err(NO_LISTING.into()),
         }
         Ok(None)
@@ -94,6 +96,9 @@ fn tag(given: &str) -> Box<str> {
 /// Message for a folder that the server does not list.
 const NO_LISTING: &str = "the server does not list this folder; name a single file";
 
+/// Message for an address of `shardfs serve` that is not the one for programs such as this.
+const OF_SERVE: &str = "`shardfs serve` has its files at http://HOST:PORT/dav/; name them there";
+
 fn item(prefix: &[u8], name: &[u8], is_folder: bool, state: State, to: &mut dyn Collect) -> Result<(), String> {
     let name = name.strip_suffix(b"/").unwrap_or(name);
     // Links to other places are not names in this folder.
@@ -109,23 +114,91 @@ fn item(prefix: &[u8], name: &[u8], is_folder: bool, state: State, to: &mut dyn 
 /// A name in the index of nginx (`autoindex_format json`) or of Caddy (`file_server browse`).
 #[derive(Deserialize)]
 struct Entry {
-    name: String,
+    name: Option<Name>,
+    /// What `shardfs serve` has instead of a name.
+    path: Option<de::IgnoredAny>,
     #[serde(rename = "type")]
     kind: Option<String>,
     is_dir: Option<bool>,
-    mtime: Option<String>,
+    mtime: Option<serde_json::Value>,
     mod_time: Option<String>,
     #[serde(default)]
     size: Size,
 }
 
 fn json(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
-    json::each(body, &mut |entry: Entry| {
+    let mut is_of_serve = false;
+    let listed = json::each(body, &mut |entry: Entry| {
+        let Some(Name(name)) = entry.name else {
+            is_of_serve = entry.path.is_some();
+            return Err("an entry without a name".into());
+        };
         let is_folder = entry.is_dir.unwrap_or(entry.kind.as_deref() == Some("directory"));
-        let modified = entry.mtime.or(entry.mod_time).and_then(|text| time::parse(&text));
+        let mtime = entry.mtime.as_ref().and_then(|mtime| mtime.as_str());
+        let modified = mtime.or(entry.mod_time.as_deref()).and_then(time::parse);
         let state = State { size: entry.size.0, etag: "".into(), modified };
-        item(prefix, entry.name.as_bytes(), is_folder, state, to)
-    })
+        item(prefix, &name, is_folder, state, to)
+    });
+    listed.map_err(|why| if is_of_serve { OF_SERVE.into() } else { why })
+}
+
+/// A name in JSON. nginx writes its bytes as they are, also where they are not UTF-8.
+struct Name(Vec<u8>);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_bytes(NameVisitor)
+    }
+}
+
+struct NameVisitor;
+
+impl de::Visitor<'_> for NameVisitor {
+    type Value = Name;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_bytes<E: de::Error>(self, name: &[u8]) -> Result<Name, E> {
+        Ok(Name(name.to_vec()))
+    }
+}
+
+/// Returns the character that a reference in HTML stands for, without its `&` and `;`.
+fn character(reference: &str) -> Option<char> {
+    match reference {
+        "amp" => Some('&'),
+        "quot" => Some('"'),
+        "apos" => Some('\''),
+        "lt" => Some('<'),
+        "gt" => Some('>'),
+        _ => {
+            let number = reference.strip_prefix('#')?;
+            let number = match number.strip_prefix(['x', 'X']) {
+                Some(number) => u32::from_str_radix(number, 16),
+                None => number.parse(),
+            };
+            number.ok().and_then(char::from_u32)
+        }
+    }
+}
+
+/// Returns a text of HTML with its references to characters replaced. Unknown ones stay as they are.
+fn dereferenced(text: &str) -> String {
+    const LONGEST: usize = 10;
+    let mut found = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('&') {
+        found.push_str(before);
+        let end = behind.bytes().take(LONGEST).position(|byte| byte == b';');
+        let known = end.and_then(|end| Some((character(behind.get(..end)?)?, behind.get(end + 1..)?)));
+        let (character, behind) = known.unwrap_or(('&', behind));
+        found.push(character);
+        rest = behind;
+    }
+    found.push_str(rest);
+    found
 }
 
 /// Returns where a word is in a text; letter case does not matter.
@@ -134,27 +207,32 @@ fn find(text: &[u8], word: &[u8]) -> Option<usize> {
 }
 
 /// Reads the links of a page that lead to a name in this folder. It ignores sizes and times, because most servers round
-/// them.
-fn html(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
+/// them. `base` is the server's address.
+fn html(base: &str, prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
     let marks = ["index of ", "directory listing", "folder listing", "caddy"];
     if !marks.iter().any(|words| find(body, words.as_bytes()).is_some()) {
         return Err(NO_LISTING.into());
     }
-    let own = format!("/{}", escape(prefix));
     let mut rest = body;
     while let Some(found) = find(rest, b"href=") {
         rest = rest.get(found + b"href=".len()..).unwrap_or_default();
         let Some((quote @ (b'"' | b'\''), link)) = rest.split_first() else { continue };
         let link = link.split(|byte| byte == quote).next().unwrap_or_default();
         let link = String::from_utf8_lossy(link);
-        let link = link.replace("&amp;", "&").replace("&#39;", "'").replace("&quot;", "\"");
+        let link = dereferenced(&link);
         // Links that sort the page, to other hosts and to fragments are not names.
         let link = link.split(['?', '#']).next().unwrap_or_default();
-        let link = link.strip_prefix(&own).or_else(|| link.strip_prefix("./")).unwrap_or(link);
-        if link.starts_with('/') || link.contains("://") || link.starts_with("mailto:") {
-            continue;
+        let own = link.get(..base.len()).filter(|front| !base.is_empty() && front.eq_ignore_ascii_case(base));
+        let link = own.and_then(|own| link.strip_prefix(own)).unwrap_or(link);
+        let name = match link.strip_prefix('/').map(|path| unescape(path.as_bytes())) {
+            // Servers escape differently.
+            Some(key) => key.strip_prefix(prefix).map(<[u8]>::to_vec),
+            None if link.contains("://") || link.starts_with("mailto:") => None,
+            None => Some(unescape(link.strip_prefix("./").unwrap_or(link).as_bytes())),
+        };
+        if let Some(name) = name {
+            item(prefix, &name, link.ends_with('/'), State::default(), to)?;
         }
-        item(prefix, &unescape(link.as_bytes()), link.ends_with('/'), State::default(), to)?;
     }
     Ok(())
 }
@@ -165,6 +243,10 @@ fn propfind(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), Stri
         let href = found.get("href").unwrap_or_default().trim();
         let path = href.split_once("://").map_or(href, |(_, rest)| rest.find('/').map_or("", |at| &rest[at..]));
         let key = unescape(path.strip_prefix('/').ok_or(NO_LISTING)?.as_bytes());
+        // Some servers answer for a file although its name ends in `/`.
+        if found.get("collection").is_none() && prefix.strip_suffix(b"/") == Some(&key) {
+            return Err(NO_LISTING.into());
+        }
         let Some(name) = key.strip_prefix(prefix) else { return Ok(()) };
         let state = State {
             size: found.get("getcontentlength").and_then(size),
@@ -213,17 +295,28 @@ mod tests {
         let caddy = br#"[{"name":"d/","size":1,"url":"./d/","mod_time":"2024-02-29T12:34:56.1Z","is_dir":true},
             {"name":"x","size":7,"url":"./x","mod_time":"2024-02-29T12:34:56.1Z","is_dir":false}]"#;
         assert_eq!(names(&parsed(json, b"", caddy).unwrap()), (vec!["x".into()], vec!["d/".into()]));
+        let other = b"[{\"name\":\"lat\xe9\\n\",\"type\":\"file\"}]";
+        assert_eq!(parsed(json, b"", other).unwrap().found[0].key, b"lat\xe9\n");
+        let serve = br#"[{"path":"a.wshard","kind":"folder","size":0,"mtime":1795643392.25}]"#;
+        assert_eq!(json(b"", serve, &mut Page::default()), Err(OF_SERVE.into()));
+        let number = br#"[{"name":"a","mtime":1795643392.25,"size":1}]"#;
+        assert_eq!(first_object(&parsed(json, b"", number).unwrap()).modified, None);
         assert!(parsed(json, b"", b"{}").is_none());
     }
 
     #[test]
     fn indexes_in_html() {
+        let html: Parse = |prefix, body, to| html("http://h:80", prefix, body, to);
         let page = b"<html><title>Index of /a b/</title><a href=\"?C=N;O=D\">Name</a><a href='../'>up</a><a href=\"d/\">d</a>\
             <A HREF=\"x%20&amp;%25\">x</a><a href=\"/a%20b/y\">y</a><a href=\"/etc/passwd\">no</a><a href=\"https://h/z\">no</a>\
             <a href=\"d/deep\">no</a><a href=\"%2e%2e/up\">no</a>";
         let found = names(&parsed(html, b"a b/", page).unwrap());
         assert_eq!(found, (vec!["a b/x &%".into(), "a b/y".into()], vec!["a b/d/".into()]));
         assert!(parsed(html, b"", b"<html><a href='x'>a page</a>").is_none());
+        let page = b"<title>Index of /</title><a href='a&#43;b&#x26;amp;&lt;&#39;&#x110000;&;'>x</a><a href='/y=%31/%c3%bc'>\
+            <a href='HTTP://h:80/y=1/z'><a href='http://h:80.other/y=1/no'><a href='//h:80/y=1/no'><a href='/y=1/../no'>";
+        assert_eq!(dereferenced("a&#43;b&#x26;amp;&lt;&#39;&#x110000;&;"), "a+b&amp;<'&#x110000;&;");
+        assert_eq!(names(&parsed(html, b"y=1/", page).unwrap()).0, ["y=1/a+b&amp;<'&", "y=1/\u{fc}", "y=1/z"]);
     }
 
     #[test]

@@ -83,10 +83,10 @@ impl RemoteStore {
         Ok(to)
     }
 
-    /// Returns whether any key begins with `prefix`.
+    /// Returns whether any key begins with `prefix`. A folder of a web server may be empty.
     pub(crate) async fn has_keys(&self, prefix: &[u8]) -> Result<bool, FetchError> {
         match self.page(prefix, 1, None).await {
-            Ok(page) => Ok(!page.found.is_empty() || page.has_more),
+            Ok(page) => Ok(self.lists_as_web() || !page.found.is_empty() || page.has_more),
             Err(FetchError::Gone) if self.client.backend.is_web() => Ok(false),
             Err(FetchError::Gone) => Err(self.client.failed("there is no such bucket")),
             Err(error) => Err(error),
