@@ -186,6 +186,7 @@ impl Options {
 /// Says why the folder of a disk cache cannot be used. An error of the folder's own names it.
 fn unusable(folder: &Path, error: &io::Error) -> String {
     match error.raw_os_error() {
+        Some(libc::EEXIST | libc::ENOTDIR) => format!("{}: not a folder", folder.display()),
         Some(_) => format!("{}: {error}", folder.display()),
         None => error.to_string(),
     }

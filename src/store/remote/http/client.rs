@@ -15,7 +15,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 use reqwest::Response;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -290,6 +290,7 @@ impl Attempts<'_> {
             let status = answer.status;
             let wait = retry_after(&answer.headers);
             let may_change = !is_second_chance && backend.was_refused(status, &answer.headers, &code);
+            let leads = answer.headers.contains_key(header::LOCATION) || code == "PermanentRedirect";
             drop(answer);
             if may_change {
                 is_second_chance = true;
@@ -305,16 +306,20 @@ impl Attempts<'_> {
                 StatusCode::PRECONDITION_FAILED | StatusCode::RANGE_NOT_SATISFIABLE => FetchError::Changed,
                 StatusCode::NOT_FOUND | StatusCode::GONE => FetchError::Gone,
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                    FetchError::Denied(format!("{}: the server said {said}; {}", client.store, backend.refused()))
+                    let advice = advice(&code).map_or_else(|| backend.refused(), str::to_owned);
+                    FetchError::Denied(format!("{}: the server said {said}; {advice}", client.store))
                 }
                 status if is_passing(status, &code) => {
                     self.again(Trouble::passing(&format!("the server said {said}")), wait).await?;
                     continue;
                 }
-                status if status.is_redirection() => client.failed(format_args!(
+                status if status.is_redirection() && leads && !backend.is_web() => client.failed(format_args!(
                     "the server said {said}: what is signed is not sent elsewhere; name the right address or region"
                 )),
-                _ => client.failed(format_args!("the server said {said}")),
+                _ => match advice(&code) {
+                    Some(advice) => client.failed(format_args!("the server said {said}; {advice}")),
+                    None => client.failed(format_args!("the server said {said}")),
+                },
             });
         }
     }
@@ -359,6 +364,16 @@ fn is_passing(status: StatusCode, code: &str) -> bool {
     status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
         || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT)
         || matches!(code, "SlowDown" | "RequestTimeout" | "InternalError" | "ServerBusy")
+}
+
+/// Returns what to do about an error that credentials cannot solve.
+fn advice(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "InvalidObjectState" => "the object is archived; restore it before it is read",
+        "RequestTimeTooSkewed" => "set this machine's clock",
+        "ExpiredToken" => "the session token has expired; get new keys",
+        _ => return None,
+    })
 }
 
 /// Returns the code of an error in XML or JSON, if it is a plain word. No other text of a server goes into messages.
