@@ -218,12 +218,16 @@ impl Walk<'_> {
                 let _ = self.give.send(Task { entry, shown, to });
                 continue;
             }
+            // The top of a whole store has no name: the destination is its copy.
+            let is_new = to != Path::new("");
             let make =
                 |dest: &Destination| dest.make_folder(&to).with_context(|| dest.shown(&to).display().to_string());
-            let made = dest.map_or(Ok(()), make);
+            let made = dest.filter(|_| is_new).map_or(Ok(()), make);
             let inside = made.and_then(|()| names(&entry, &shown)).inspect_err(|error| self.copier.failed(error));
             let Ok(inside) = inside else { continue };
-            self.folders.push(Folder { path: to.clone(), mode: entry.mode(), mtime: entry.attr().mtime });
+            if is_new {
+                self.folders.push(Folder { path: to.clone(), mode: entry.mode(), mtime: entry.attr().mtime });
+            }
             for (name, _) in inside.into_iter().rev() {
                 let (shown, to) = (shown.join(&name), to.join(&name));
                 match entry.child(&name) {
