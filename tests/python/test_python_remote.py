@@ -14,6 +14,7 @@ from fsspec.spec import AbstractFileSystem
 import shardfs as sh
 from support import FIXTURES
 from support.stores import KEYS, Store
+from test_remote_web import answering, files_of
 
 CONTAINERS = ["ep_001.wshard", "demo.kdb", "tree_sequence.trees", "table.idv", "table.kast"]
 
@@ -121,3 +122,21 @@ def test_addresses_that_are_none_are_exceptions_without_their_secrets():
             with pytest.raises(Exception) as error:
                 sh.open(url)
             assert "geheim" not in f"{error.value!s} {error.value!r} {error.value.__dict__}", url
+
+
+@pytest.mark.parametrize("refused", [403, 404])
+def test_addresses_are_those_of_the_command(bucket, refused):
+    """Escapes, a query, and a folder that the server does not list."""
+    store, address = bucket
+    there = (FIXTURES / "ep_001.wshard").read_bytes()
+    known = list(sh.open(FIXTURES / "ep_001.wshard"))
+    files = files_of({"/d/my ep.wshard": there}, refused=refused)
+    signed = lambda handler: files(handler) if "sig=a/b" in handler.path else handler.answer(403)  # noqa: E731
+    with answering(files) as (web, _):
+        assert list(sh.open(f"{web}/d/my%20ep.wshard")) == known
+    with answering(signed) as (web, _):
+        container = sh.open(f"{web}/d/my%20ep.wshard?sig=a/b")
+        assert list(container) == known and "sig=" not in container.path
+    store.put("set/50%.wshard", there)
+    store.faults = [lambda handler: "list-type" in handler.path and (handler.fail(refused, "AccessDenied") or True)]
+    assert list(sh.open(f"{address}/50%.wshard")) == known

@@ -10,7 +10,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -308,3 +310,174 @@ def test_names_of_zarr_nodes_are_escaped_once(tmp_path):
             with mounted(f"{address}/{way}", "--detect=content") as there, mounted(tmp_path / "data") as here:
                 assert_same_trees(there, here)
                 assert (there / "odd.zarr/50%25 b/x%2541.npy").read_bytes()[-16:] == bytes([7, 0, 0, 0] * 2 + [0] * 8)
+
+
+@contextlib.contextmanager
+def answering(give):
+    """A web server that answers as `give(handler)` says: its address, and the requests as (method, path)."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            asked.append((self.command, self.path))
+            with contextlib.suppress(ConnectionError):
+                give(self)
+
+        do_HEAD = do_PROPFIND = do_GET
+
+        def answer(self, status, body=b"", cut=None, **headers):
+            self.send_response(status)
+            for name, value in {"Content_Length": len(body), "Last_Modified": MODIFIED, **headers}.items():
+                self.send_header(name.replace("_", "-"), str(value))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body[:cut])
+                self.close_connection = cut is not None
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+MODIFIED = "Tue, 14 Nov 2023 22:13:20 GMT"
+QUICK = ("--no-disk-cache", "--timeout=3s", "--retries=2")
+
+
+def files_of(files, listed=(), refused=404):
+    """Answers with these files, and with folders as listed; other folders are refused."""
+    def give(handler):
+        path = urllib.parse.unquote(handler.path.partition("?")[0])
+        if handler.command == "PROPFIND":
+            return handler.answer(405)
+        if path in files:
+            return handler.answer(200, files[path])
+        if path in listed:
+            return handler.answer(200, f"<title>Index of {path}</title>{listed[path]}".encode(), Content_Type="text/html")
+        return handler.answer(refused)
+    return give
+
+
+def test_addresses_that_differ_in_their_query_are_two_objects(tmp_path):
+    """Of the same size, time and tag, as nginx makes tags."""
+    def give(handler):
+        number = handler.path[-1].encode()
+        return handler.answer(200, number * 100, ETag='"same"') if handler.command != "PROPFIND" else handler.answer(405)
+
+    with answering(give) as (address, _):
+        for number in (b"1", b"2", b"1"):
+            done = run("cat", f"{address}/download?id={number.decode()}", f"--disk-cache={tmp_path / 'blocks'}", check=True)
+            assert done.stdout == number * 100
+    assert not any(b"id=1" in path.read_bytes() for path in (tmp_path / "blocks").rglob("*") if path.is_file())
+
+
+def test_a_server_without_ranges_whose_answer_is_always_cut():
+    body = bytes(700_000)
+    files = files_of({}, {"/d/": '<a href="x.bin">'})
+
+    def give(handler):
+        if handler.path == "/d/x.bin" and handler.command != "PROPFIND":
+            return handler.answer(200, body, cut=300_000)
+        return files(handler)
+
+    with answering(give) as (address, asked):
+        done = run("cat", f"{address}/d/x.bin", *QUICK, timeout=30)
+        assert done.returncode == 1 and "in 3 attempts" in done.stderr and len(asked) < 20
+
+
+@pytest.mark.parametrize("refused", [403, 404])
+def test_files_by_address_need_no_list(tmp_path, refused):
+    names = ("notes.txt", "my notes.txt", "50%.txt", "%41.txt", "line\nline.txt")
+    files = {f"/d/{name}": name.encode() for name in names}
+    files["/d/my ep.wshard"] = (FIXTURES / "ep_001.wshard").read_bytes()
+    with answering(files_of(files, refused=refused)) as (address, _):
+        for path, body in files.items():
+            url = address + urllib.parse.quote(path)
+            if not path.endswith("/my ep.wshard"):
+                assert run("cat", url, *QUICK, check=True).stdout == body, path
+        run("cp", "-r", f"{address}/d/my%20ep.wshard", tmp_path, *QUICK, check=True)
+        run("cp", f"{address}/d/my%20notes.txt", f"{tmp_path}/", *QUICK, check=True)
+        assert sorted(os.listdir(tmp_path / "my ep.wshard")) == sorted(walked(FIXTURES / "ep_001.wshard"))
+        assert (tmp_path / "my notes.txt").read_text() == "my notes.txt"
+
+
+def walked(path):
+    return run("ls", path, check=True).stdout.decode().split()
+
+
+@pytest.mark.parametrize("status", [400, 403, 405, 501])
+def test_servers_that_refuse_head(status):
+    files = files_of({"/d/x.bin": b"hello"}, {"/d/": '<a href="x.bin">'})
+    with answering(lambda handler: handler.answer(status) if handler.command == "HEAD" else files(handler)) as (address, _):
+        assert run("cat", f"{address}/d/x.bin?sig=1", *QUICK, check=True).stdout == b"hello"
+        assert run("ls", f"{address}/d/", *QUICK, check=True).stdout == b"x.bin\n"
+
+
+def test_lists_as_servers_write_them(tmp_path):
+    """Links are escaped otherwise than here, or whole addresses; no link leads elsewhere."""
+    files = {"/y=1/": ["a+b.txt", "a&b.txt", "absolute.txt", "whole.txt"]}
+    def give(handler):
+        host = handler.headers["Host"]
+        page = (f'<a href="./a&#43;b.txt"><a href="a&#x26;b.txt"><a href="/y=1/absolute.txt"><a href="http://{host}/y=1/whole.txt">'
+                '<a href="http://other.example/y=1/no.txt"><a href="//other.example/no.txt"><a href="/no.txt"><a href="/y=1/../no">')
+        there = {f"/y=1/{name}": b"x" for name in files["/y=1/"]}
+        return files_of(there, {"/y=1/": page, "/empty/": '<a href="../">'})(handler)
+
+    with answering(give) as (address, _):
+        assert run("ls", f"{address}/y%3D1/", *QUICK, check=True).stdout.decode().split() == sorted(files["/y=1/"])
+        assert run("ls", f"{address}/empty/", *QUICK, check=True).stdout == b""
+    os.chmod(tmp_path, 0o755)
+    for name in (b"good.txt", b"lat\xe9.txt"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(name)
+    with nginx(tmp_path) as address:
+        for way in ("", "json/"):
+            assert run("ls", f"{address}/{way}", *QUICK, check=True).stdout == b"good.txt\nlat%E9.txt\n", way
+
+
+def test_serve_says_which_of_its_addresses_is_a_source():
+    with serving(FIXTURES) as served:
+        done = run("ls", f"{served.url}/", *QUICK)
+        assert done.returncode == 1 and "/dav/" in done.stderr
+        assert b"ep_001.wshard" in run("ls", f"{served.url}/dav/", *QUICK, check=True).stdout
+
+
+def test_names_that_no_file_has_by_address(tmp_path):
+    """A key is written as it is, also where a file's name escapes it."""
+    store = Store()
+    keys = ["50%.txt", "50%25.txt", "%41.txt", "line\nline.txt", "x" * 300 + ".txt"]
+    for key in keys:
+        store.put(f"d/{key}", key.encode())
+        store.put(f"d/{key}.wshard", (FIXTURES / "ep_001.wshard").read_bytes())
+    with store.serving() as endpoint:
+        for key in keys:
+            assert run("cat", f"s3://b/d/{key}", *public(endpoint), check=True).stdout == key.encode()
+            assert walked_url(f"s3://b/d/{key}.wshard", endpoint) == walked(FIXTURES / "ep_001.wshard")
+        run("cp", "-r", "s3://b", tmp_path / "all", *public(endpoint), "--exclude=*.wshard", check=True)
+        assert (tmp_path / "all/d/50%25.txt").read_text() == "50%.txt"
+        # Without the right to list.
+        store.faults = [lambda handler: "list-type" in handler.path and (handler.fail(403, "AccessDenied") or True)]
+        assert run("cat", "s3://b/d/50%.txt", *public(endpoint), check=True).stdout == b"50%.txt"
+
+
+def walked_url(url, endpoint):
+    return run("ls", url, *public(endpoint), check=True).stdout.decode().split()
+
+
+@pytest.mark.parametrize("status,code,said", [(403, "InvalidObjectState", "archived"), (400, "ExpiredToken", "expired"),
+                                              (403, "RequestTimeTooSkewed", "clock")])
+def test_refusals_say_what_to_do(status, code, said):
+    store = Store()
+    store.put("d/x.txt", b"x")
+    with store.serving() as endpoint:
+        store.faults = [lambda handler: "list-type" not in handler.path and (handler.fail(status, code) or True)]
+        done = run("cat", "s3://b/d/x.txt", *public(endpoint))
+        assert done.returncode == 1 and said in done.stderr
