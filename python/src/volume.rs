@@ -47,13 +47,7 @@ impl Volume {
     /// an address need not be one that the server lists.
     #[new]
     #[pyo3(signature = (source, cache, formats=None, checks_folder=true))]
-    fn new(
-        py: Python<'_>,
-        source: &str,
-        cache: &Cache,
-        formats: Option<&str>,
-        checks_folder: bool,
-    ) -> PyResult<Self> {
+    fn new(py: Python<'_>, source: &str, cache: &Cache, formats: Option<&str>, checks_folder: bool) -> PyResult<Self> {
         let mut options = shardfs::Volume::options().cache(cache.0.get()?).checks_folder(checks_folder);
         if let Some(list) = formats {
             options = options.formats(list).map_err(|error| PyValueError::new_err(error.to_string()))?;

@@ -181,7 +181,9 @@ impl Vfs {
                 // The entry was removed, is of a kind that is not shown, or may not be looked at by this user.
                 Ok(None) => continue,
                 // A server lists it, and refuses what others get.
-                Err(error) if matches!(error.errno(), libc::EACCES | libc::EPERM) && !self.source.store.is_far() => continue,
+                Err(error) if matches!(error.errno(), libc::EACCES | libc::EPERM) && !self.source.store.is_far() => {
+                    continue;
+                }
                 // A disk or server fails. If the name were left out, the file would seem to be removed.
                 Err(_) => {
                     let file = FilePath::new(path.clone(), name);
