@@ -21,7 +21,7 @@ const DEPTH: usize = 8;
 /// Most runs of frame numbers, over all cameras. Frames after the last run are left out.
 const RUNS: usize = 10_000;
 /// Entries of an episode's folder that are looked at.
-const ENTRIES: u64 = 256;
+const ENTRIES: usize = 256;
 /// Signals that get a curve.
 const SIGNALS: usize = 96;
 /// Most elements of a step for which curves are drawn.
@@ -165,7 +165,7 @@ fn of_folder(folder: &Entry) -> Result<Vec<Found>, Error> {
     let (mut found, mut folders) = (Vec::new(), vec![(String::new(), folder.clone())]);
     while let Some((above, own)) = folders.pop() {
         for row in folder::first_rows(&own, ENTRIES)? {
-            let Some(name) = row.name.to_str() else { continue };
+            let Some(name) = row.name().to_str() else { continue };
             // The tree leaves out damaged parts.
             let Ok(entry) = own.get(name) else { continue };
             if entry.is_folder() {

@@ -4,7 +4,6 @@ use std::{
     collections::HashMap,
     ffi::{OsStr, OsString},
     ops::ControlFlow,
-    path::Path,
 };
 
 use super::{
@@ -14,9 +13,8 @@ use super::{
 };
 use crate::{
     serve::http::paths,
-    tree::ItemInfo,
     vfs::FileKind,
-    volume::{Entry, Error},
+    volume::{Entry, Error, Listed},
 };
 
 /// Rows of a page.
@@ -27,21 +25,9 @@ const DAMAGED: usize = 1000;
 /// at each file.
 const COUNTED: u64 = 2_000_000;
 
-/// An entry as a listing shows it.
-#[derive(Debug)]
-pub(super) struct Row {
-    pub(super) name: OsString,
-    pub(super) kind: FileKind,
-    /// `None` if only decoding would tell, or if the entry can't be looked at.
-    pub(super) size: Option<u64>,
-    info: ItemInfo,
-    /// Whether it is a folder that stands for a container.
-    is_container: bool,
-}
-
 /// A page of a listing.
 pub(super) struct Page {
-    pub(super) rows: Vec<Row>,
+    rows: Vec<Listed>,
     /// The number of the page, from 0, and how many entries come before it.
     number: u64,
     before: u64,
@@ -57,7 +43,7 @@ pub(super) struct Page {
 ///
 /// # Errors
 /// Those of listing it.
-pub(super) fn first_rows(folder: &Entry, count: u64) -> Result<Vec<Row>, Error> {
+pub(super) fn first_rows(folder: &Entry, count: usize) -> Result<Vec<Listed>, Error> {
     read_rows(folder, 0, count, "")
 }
 
@@ -87,7 +73,7 @@ pub(super) fn page(folder: &Entry, query: &Query) -> Result<Page, Error> {
         ControlFlow::Continue(())
     })?;
     let rows = match start {
-        Some(start) => read_rows(folder, start, ROWS, &filter)?,
+        Some(start) => read_rows(folder, start, ROWS as usize, &filter)?,
         None => Vec::new(),
     };
     let total = Some(seen).filter(|&seen| (is_counted || !has_more) && seen <= COUNTED.max(end));
@@ -102,23 +88,15 @@ fn matches(name: &OsStr, filter: &str) -> bool {
 /// Entries that are listed at once.
 const BATCH: usize = 1024;
 
-/// Returns up to `count` entries from a position on whose names contain `filter`, with what is known without decoding.
-fn read_rows(folder: &Entry, from: u64, count: u64, filter: &str) -> Result<Vec<Row>, Error> {
+/// Returns up to `count` entries from a position on whose names contain `filter`.
+fn read_rows(folder: &Entry, from: u64, count: usize, filter: &str) -> Result<Vec<Listed>, Error> {
     let (mut rows, mut next) = (Vec::new(), Some(from));
-    while let Some(from) = next.filter(|_| (rows.len() as u64) < count) {
-        let most = usize::try_from(count).unwrap_or(usize::MAX).min(BATCH);
-        let (entries, then) = folder.list(from, most);
-        for listed in entries {
-            let is_readable = listed.attr.as_ref().is_none_or(paths::is_readable);
-            if !matches(listed.name(), filter) || !is_readable || rows.len() as u64 == count {
-                continue;
-            }
-            let size = listed.attr.filter(|attr| attr.kind == FileKind::File).map(|attr| attr.size);
-            // If the size is not known yet, neither is the shape.
-            let info = size.and_then(|_| listed.item_info()).unwrap_or_default();
-            let (name, kind, is_container) = (listed.name().to_owned(), listed.kind, listed.is_container());
-            rows.push(Row { name, kind, size, info, is_container });
-        }
+    while let Some(from) = next.filter(|_| rows.len() < count) {
+        let (entries, then) = folder.list(from, count.min(BATCH));
+        let is_shown =
+            |listed: &Listed| matches(listed.name(), filter) && listed.attr.as_ref().is_none_or(paths::is_readable);
+        let left = count - rows.len();
+        rows.extend(entries.into_iter().filter(is_shown).take(left));
         next = then?;
     }
     Ok(rows)
@@ -159,7 +137,7 @@ pub(super) fn write(html: &mut Html, folder: &Entry, page: &Page, damage: &HashM
     html.raw(r#"<table class="list of-files"><thead><tr><th scope="col">Name</th><th scope="col">Holds</th>"#);
     html.raw(r#"<th scope="col" class="num">Size</th></tr></thead><tbody>"#);
     for row in &page.rows {
-        write_row(html, folder, row, damage.get(&row.name));
+        write_row(html, folder, row, damage.get(row.name()));
     }
     html.raw("</tbody></table>");
     page.write_links(html);
@@ -209,42 +187,46 @@ impl List<'_> {
     }
 }
 
-fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>) {
-    let path = folder.path().join(&row.name);
-    let icon = match (row.kind, row.is_container) {
+/// Writes a row with what is known without decoding.
+fn write_row(html: &mut Html, folder: &Entry, row: &Listed, damage: Option<&String>) {
+    let (path, is_container) = (row.path(), row.is_container());
+    let size = row.attr.as_ref().filter(|attr| attr.kind == FileKind::File).map(|attr| attr.size);
+    // If the size is not known yet, neither is the shape.
+    let info = size.and_then(|_| row.item_info()).unwrap_or_default();
+    let icon = match (row.kind, is_container) {
         (FileKind::Folder, true) => "container",
         (FileKind::Folder, false) => "folder",
         (FileKind::Link, _) => "link",
-        (FileKind::File, _) if row.info.dtype.is_some() => "array",
-        (FileKind::File, _) => super::document::kind(Path::new(&row.name)).name(),
+        (FileKind::File, _) if info.dtype.is_some() => "array",
+        (FileKind::File, _) => super::document::kind(path).name(),
     };
     // Links of containers are followed, those of SOURCE are not.
     let is_followed = row.kind == FileKind::Link && folder.is_inside();
     html.raw(r#"<tr><td class="name">"#).icon(icon);
     match row.kind {
-        FileKind::Folder => html.fill(r#"<a href="/files/{}/">"#, &[&paths::encode(&path)]),
-        FileKind::File => html.link("/-/view/", &path),
-        FileKind::Link if is_followed => html.link("/files/", &path),
+        FileKind::Folder => html.fill(r#"<a href="/files/{}/">"#, &[&paths::encode(path)]),
+        FileKind::File => html.link("/-/view/", path),
+        FileKind::Link if is_followed => html.link("/files/", path),
         FileKind::Link => html.raw(r#"<span class="dead">"#),
     };
-    html.name(&row.name.to_string_lossy());
+    html.name(&row.name().to_string_lossy());
     html.raw(if row.kind == FileKind::Link && !is_followed { "</span>" } else { "</a>" });
     if let Some(reason) = damage {
         html.damaged(reason);
     }
-    match row.is_container {
-        true => html.fill(r#"</td><td class="holds" data-summary="/-/api/summary/{}">"#, &[&paths::encode(&path)]),
+    match is_container {
+        true => html.fill(r#"</td><td class="holds" data-summary="/-/api/summary/{}">"#, &[&paths::encode(path)]),
         false => html.raw(r#"</td><td class="holds">"#),
     };
-    if let (Some(dtype), Some(shape)) = (&row.info.dtype, &row.info.shape) {
+    if let (Some(dtype), Some(shape)) = (&info.dtype, &info.shape) {
         html.fill(r#"<span class="dtype">{}</span> {}"#, &[&dtype.name(), &shape_text(shape)]);
-        if row.info.inferred {
+        if info.inferred {
             html.raw(html::GUESS);
         }
     } else if row.kind == FileKind::Link {
         html.raw(if is_followed { "a link" } else { "a link, not followed" });
     }
-    html.fill(r#"</td><td class="num">{}</td></tr>"#, &[&row.size.map(html::size).unwrap_or_default()]);
+    html.fill(r#"</td><td class="num">{}</td></tr>"#, &[&size.map(html::size).unwrap_or_default()]);
 }
 
 impl Page {

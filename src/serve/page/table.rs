@@ -28,7 +28,7 @@ const ENTRIES: usize = 256;
 /// Bytes of the names of keys that are read.
 const KEY_NAMES: u64 = 1 << 20;
 /// Entries of a column's folder that are listed: the files of its values come before its blocks.
-const FILES: u64 = 16;
+const FILES: usize = 16;
 
 /// A table.
 pub(super) struct Table {
@@ -139,7 +139,7 @@ impl Table {
     /// ragged.
     fn of_arrays(folder: &Entry) -> Result<Option<Self>, Error> {
         let mut arrays = BTreeMap::new();
-        let is_long = folder::first_rows(folder, ENTRIES as u64 + 1)?.len() > ENTRIES;
+        let is_long = folder::first_rows(folder, ENTRIES + 1)?.len() > ENTRIES;
         for entry in folder.entries().take(if is_long { 0 } else { ENTRIES }) {
             let entry = entry?;
             let name = entry.name().to_string_lossy();
@@ -255,7 +255,7 @@ pub(super) fn is_stored(entry: &Entry) -> bool {
 /// Opens a column by its folder. `key_names` are the names of its values, if it is one of keys.
 fn column(folder: &Entry, key_names: Option<impl FnOnce() -> Vec<String>>) -> Result<Column, String> {
     let files = folder::first_rows(folder, FILES).map_err(|error| error.to_string())?;
-    let has = |name: &str| files.iter().any(|row| row.name == name);
+    let has = |name: &str| files.iter().any(|row| row.name() == name);
     // Rows that differ in length: texts, and vectors of any number of elements.
     if has("offsets.npy") {
         return Ok(Column::Rows(folder.clone()));
