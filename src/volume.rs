@@ -316,22 +316,6 @@ impl std::fmt::Debug for Handle {
     }
 }
 
-impl Handle {
-    /// Looks up a name in a folder. Returns its node and attributes.
-    fn look_up(vfs: &Arc<Vfs>, folder: u64, name: &OsStr) -> Result<Option<(Self, vfs::Attr)>, Error> {
-        Ok(vfs.lookup(folder, name)?.map(|attr| Self::of(vfs, attr)))
-    }
-
-    /// Finds out whether a folder is a container that is recognised only when it is entered; see [`Vfs::enter`].
-    fn enter(vfs: &Arc<Vfs>, folder: u64) -> Result<Option<(Self, vfs::Attr)>, Error> {
-        Ok(vfs.enter(folder)?.map(|attr| Self::of(vfs, attr)))
-    }
-
-    fn of(vfs: &Arc<Vfs>, attr: vfs::Attr) -> (Self, vfs::Attr) {
-        (Self { vfs: vfs.clone(), ino: attr.ino }, attr)
-    }
-}
-
 impl Drop for Handle {
     fn drop(&mut self) {
         self.vfs.forget(self.ino, 1);

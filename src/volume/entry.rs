@@ -156,19 +156,23 @@ impl Entry {
         if !self.is_folder() {
             return Ok(self);
         }
-        let entered = Handle::enter(&self.handle.vfs, self.handle.ino)?;
-        Ok(match entered {
-            Some((handle, attr)) => Self { handle: Arc::new(handle), attr, ..self },
+        Ok(match self.vfs().enter(self.handle.ino)? {
+            Some(attr) => Self { handle: self.handle_of(attr.ino), attr, ..self },
             None => self,
         })
     }
 
+    /// Returns the handle of a node that was looked up in the same filesystem.
+    fn handle_of(&self, ino: u64) -> Arc<Handle> {
+        Arc::new(Handle { vfs: self.handle.vfs.clone(), ino })
+    }
+
     /// Returns the entry of a name in this folder; `None` if there is none.
     pub(crate) fn child(&self, name: &OsStr) -> Result<Option<Self>, Error> {
-        let found = Handle::look_up(&self.handle.vfs, self.handle.ino, name)?;
-        let path = || self.path.join(name);
-        let is_by_link = self.is_by_link;
-        Ok(found.map(|(handle, attr)| Self { handle: Arc::new(handle), attr, path: path(), is_by_link }))
+        Ok(self.vfs().lookup(self.handle.ino, name)?.map(|attr| {
+            let (handle, path) = (self.handle_of(attr.ino), self.path.join(name));
+            Self { handle, attr, path, is_by_link: self.is_by_link }
+        }))
     }
 
     /// Returns listed entries from a position on (0 at first), at most `most`, with the attributes that are known
