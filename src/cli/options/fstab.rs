@@ -35,15 +35,6 @@ pub(in crate::cli) enum Called {
     },
 }
 
-/// Translation of the options of one `-o`.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::cli) struct Translated {
-    /// As long options.
-    pub(in crate::cli) options: Vec<OsString>,
-    /// Whether `rw` was among them.
-    pub(in crate::cli) writable: bool,
-}
-
 /// Checks the name that this program was called by, and translates the arguments of a mount helper.
 ///
 /// # Errors
@@ -89,21 +80,22 @@ pub(in crate::cli) fn called(args: impl IntoIterator<Item = OsString>, mount: &C
     let mut writable = false;
     for list in lists {
         let list = list.into_string().map_err(|list| anyhow::anyhow!("options that are not UTF-8: {list:?}"))?;
-        let translated = translate(&list, mount, sloppy)?;
-        writable |= translated.writable;
-        line.extend(translated.options);
+        let (options, is_writable) = translate(&list, mount, sloppy)?;
+        writable |= is_writable;
+        line.extend(options);
     }
     line.push("--".into());
     line.extend(places);
     Ok(Called::AsHelper { line, fake, writable })
 }
 
-/// Translates the options of one `-o` to options of `shardfs mount`. With `sloppy`, unknown ones are left out.
+/// Translates the options of one `-o` to long options of `shardfs mount`. Also returns whether `rw` was among them. With
+/// `sloppy`, unknown ones are left out.
 ///
 /// # Errors
 /// The option that is unknown, lacks its value or has one too many.
-pub(in crate::cli) fn translate(list: &str, mount: &Command, sloppy: bool) -> anyhow::Result<Translated> {
-    let mut translated = Translated::default();
+pub(in crate::cli) fn translate(list: &str, mount: &Command, sloppy: bool) -> anyhow::Result<(Vec<OsString>, bool)> {
+    let (mut options, mut writable) = (Vec::new(), false);
     for option in split(list) {
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value.trim_matches('"'))),
@@ -119,14 +111,14 @@ pub(in crate::cli) fn translate(list: &str, mount: &Command, sloppy: bool) -> an
         let known = known.filter(|_| !is_in(NOT_HERE, &long));
         match (name, known, value) {
             _ if is_ignored || name.starts_with("x-") || name.starts_with("X-") => {}
-            ("rw", ..) => translated.writable = true,
+            ("rw", ..) => writable = true,
             ("remount", ..) => bail!("a shardfs can't be changed while it is mounted; take it down and mount it again"),
-            (_, Some(arg), value) => translated.options.push(long_option(arg, &long, value)?),
+            (_, Some(arg), value) => options.push(long_option(arg, &long, value)?),
             (_, None, _) if sloppy => {}
             (_, None, _) => bail!("unknown mount option '{name}'; `shardfs mount --help` lists them"),
         }
     }
-    Ok(translated)
+    Ok((options, writable))
 }
 
 fn long_option(arg: &Arg, long: &str, value: Option<&str>) -> anyhow::Result<OsString> {
@@ -163,7 +155,7 @@ fn split(list: &str) -> Vec<String> {
 pub(in crate::cli) fn expanded(line: &[OsString], lists: &[String], mount: &Command) -> anyhow::Result<Vec<OsString>> {
     // Before the paths, which may come after `--`.
     let at = line.iter().position(|arg| arg == OsStr::new("mount")).map_or(line.len(), |at| at + 1);
-    let Translated { options, writable } = translate(&lists.join(","), mount, false)?;
+    let (options, writable) = translate(&lists.join(","), mount, false)?;
     if writable {
         bail!("-o rw: a shardfs can't be written to; leave it out, or use -o ro");
     }
@@ -187,7 +179,7 @@ mod tests {
     }
 
     fn translated(list: &str) -> Result<Vec<OsString>, String> {
-        translate(list, &mount(), false).map(|translated| translated.options).map_err(|e| e.to_string())
+        translate(list, &mount(), false).map(|(options, _)| options).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -211,7 +203,7 @@ mod tests {
         assert!(translated("allow_other=1").unwrap_err().contains("takes no value"));
         assert!(translated("foreground").unwrap_err().contains("'foreground'"));
         assert!(translated("remount,ro").unwrap_err().contains("mount it again"));
-        assert_eq!(translate("cache_sise=2G,uid=3", &mount(), true).unwrap().options, words("--uid=3"));
+        assert_eq!(translate("cache_sise=2G,uid=3", &mount(), true).unwrap().0, words("--uid=3"));
         let line = words("shardfs mount -o uid=3 -- a b");
         assert!(expanded(&line, &["rw".into()], &mount()).is_err());
         // In order: the last one counts.
