@@ -139,8 +139,8 @@ struct Places {
 struct State {
     /// Connections that have a place, by number.
     open: BTreeMap<u64, Open>,
-    /// Counts events, to tell which came first.
-    clock: u64,
+    /// The number of the next one.
+    next: u64,
 }
 
 /// A connection that has a place.
@@ -148,15 +148,18 @@ struct Open {
     client: IpAddr,
     /// Whether it has shown the token.
     is_known: bool,
-    /// Whether a request of it is being answered.
-    is_answering: bool,
-    /// When it began to wait for a request.
-    since: u64,
-    /// When it was accepted, if no request has come yet.
-    is_new_since: Option<Instant>,
-    /// When its current answer began, and what its client had taken before.
-    answer: (Instant, u64),
+    phase: Phase,
     shared: Arc<Shared>,
+}
+
+/// What happens on a connection, and since when.
+enum Phase {
+    /// It was accepted, and no request has come yet.
+    New(Instant),
+    /// It waits for another request.
+    Waiting(Instant),
+    /// A request is being answered. Its client had taken so many bytes before.
+    Answering(Instant, u64),
 }
 
 /// What a connection and the places know of it.
@@ -173,9 +176,19 @@ struct Shared {
 impl Open {
     /// Returns the bytes a second at which its client takes its answer; `None` if it is too early to tell.
     fn rate(&self) -> Option<u64> {
-        let seconds = self.answer.0.elapsed().as_secs();
-        let taken = self.shared.taken.load(Relaxed).saturating_sub(self.answer.1);
-        (self.is_answering && seconds >= limits::RATE_SECONDS).then(|| taken / seconds.max(1))
+        let Phase::Answering(since, before) = self.phase else { return None };
+        let seconds = since.elapsed().as_secs();
+        let taken = self.shared.taken.load(Relaxed).saturating_sub(before);
+        (seconds >= limits::RATE_SECONDS).then(|| taken / seconds.max(1))
+    }
+
+    /// Returns since when it has waited for a request; `None` if it has to have its place.
+    fn waits_since(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::New(since) => Some(since).filter(|since| since.elapsed() >= A_MOMENT),
+            Phase::Waiting(since) => Some(since),
+            Phase::Answering(..) => None,
+        }
     }
 }
 
@@ -209,40 +222,28 @@ impl Places {
             state.make_room(limits::STRANGERS, |open| !open.is_known).ok_or(Full::Server)?;
         }
         state.make_room(limits::CONNECTIONS, |_| true).ok_or(Full::Server)?;
-        let (number, shared) = (state.tick(), Arc::<Shared>::default());
-        let open = Open {
-            client,
-            is_known: false,
-            is_answering: false,
-            since: number,
-            is_new_since: Some(Instant::now()),
-            answer: (Instant::now(), 0),
-            shared: shared.clone(),
-        };
+        let (number, shared) = (state.next, Arc::<Shared>::default());
+        let open = Open { client, is_known: false, phase: Phase::New(Instant::now()), shared: shared.clone() };
         state.open.insert(number, open);
+        state.next += 1;
         Ok(Place { places: places.clone(), number, was_asked: AtomicBool::new(false), shared })
     }
 }
 
 impl State {
-    fn tick(&mut self) -> u64 {
-        self.clock += 1;
-        self.clock
-    }
-
     /// Makes sure that fewer than `most` connections of this kind have a place. `None` if none of them can give way:
     /// their requests are being answered as fast as can be asked, or on the way.
     fn make_room(&mut self, most: usize, is_kind: impl Fn(&Open) -> bool) -> Option<()> {
-        if self.open.values().filter(|open| is_kind(open)).count() < most {
+        let of_kind = || self.open.iter().filter(|(_, open)| is_kind(open));
+        if of_kind().count() < most {
             return Some(());
         }
-        let is_new = |open: &Open| open.is_new_since.is_some_and(|begin| begin.elapsed() < A_MOMENT);
-        let waiting = self.open.iter().filter(|(_, open)| is_kind(open) && !open.is_answering && !is_new(open));
-        if let Some((&oldest, _)) = waiting.min_by_key(|(_, open)| open.since) {
+        let oldest = of_kind().filter_map(|(number, open)| Some((open.waits_since()?, *number))).min();
+        if let Some((_, oldest)) = oldest {
             self.open.remove(&oldest)?.shared.leave.notify_one();
             return Some(());
         }
-        let rated = self.open.iter().filter(|(_, open)| is_kind(open)).filter_map(|(n, open)| Some((open.rate()?, *n)));
+        let rated = of_kind().filter_map(|(number, open)| Some((open.rate()?, *number)));
         let (_, slowest) = rated.filter(|(rate, _)| *rate < limits::LEAST_RATE).min()?;
         let slowest = self.open.remove(&slowest)?;
         slowest.shared.is_slow.store(true, Relaxed);
@@ -254,14 +255,12 @@ impl State {
 impl Place {
     /// Notes that the connection has shown the token.
     pub(in crate::serve) fn set_known(&self) {
-        self.change(|open, _| open.is_known = true);
+        self.change(|open| open.is_known = true);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Open, u64)) {
-        let mut state = self.places.state.lock();
-        let now = state.tick();
-        if let Some(open) = state.open.get_mut(&self.number) {
-            change(open, now);
+    fn change(&self, change: impl FnOnce(&mut Open)) {
+        if let Some(open) = self.places.state.lock().open.get_mut(&self.number) {
+            change(open);
         }
     }
 }
@@ -279,17 +278,14 @@ struct Answering(Arc<Place>);
 impl Answering {
     fn begin(place: Arc<Place>) -> Self {
         place.was_asked.store(true, Relaxed);
-        place.change(|open, _| {
-            (open.is_answering, open.is_new_since) = (true, None);
-            open.answer = (Instant::now(), open.shared.taken.load(Relaxed));
-        });
+        place.change(|open| open.phase = Phase::Answering(Instant::now(), open.shared.taken.load(Relaxed)));
         Self(place)
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.change(|open, now| (open.is_answering, open.since) = (false, now));
+        self.0.change(|open| open.phase = Phase::Waiting(Instant::now()));
         self.0.places.freed.notify_one();
     }
 }
@@ -421,9 +417,9 @@ mod tests {
         let places = places(true);
         let open: Vec<_> = (0..limits::STRANGERS).map(|_| Places::take(&places, HERE).unwrap()).collect();
         let later = Instant::now() + Duration::from_secs(3600);
-        places.state.lock().open.values_mut().for_each(|open| open.is_new_since = Some(later));
+        places.state.lock().open.values_mut().for_each(|open| open.phase = Phase::New(later));
         assert_eq!(Places::take(&places, HERE).err(), Some(Full::Server));
-        places.state.lock().open.values_mut().for_each(|open| open.is_new_since = Some(Instant::now() - A_MOMENT));
+        places.state.lock().open.values_mut().for_each(|open| open.phase = Phase::New(Instant::now() - A_MOMENT));
         assert!(Places::take(&places, HERE).is_ok() && !has_place(&open[0]) && has_place(&open[1]));
     }
 
@@ -447,7 +443,10 @@ mod tests {
     fn answered_for_an_hour(place: &Place, bytes: u64) {
         place.shared.taken.fetch_add(bytes, Relaxed);
         let begin = Instant::now() - Duration::from_secs(3600);
-        place.change(|open, _| open.answer.0 = begin);
+        place.change(|open| match &mut open.phase {
+            Phase::Answering(since, _) => *since = begin,
+            _ => panic!("not answered"),
+        });
     }
 
     #[test]
@@ -468,7 +467,7 @@ mod tests {
             .values_mut()
             .take(2)
             .zip([7 * LESS / 2, 15 * LESS / 4])
-            .for_each(|(open, less)| open.answer.1 = less);
+            .for_each(|(open, less)| open.phase = Phase::Answering(Instant::now() - Duration::from_secs(3600), less));
         assert!(Places::take(&places, HERE).is_ok());
         assert_eq!([0, 1, 2].map(|number| has_place(&open[number])), [true, false, true]);
         assert!(open[1].shared.is_slow.load(Relaxed) && !open[0].shared.is_slow.load(Relaxed));
