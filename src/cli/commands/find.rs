@@ -6,7 +6,7 @@ use std::{
     ops::ControlFlow,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{anyhow, bail};
@@ -144,11 +144,9 @@ impl<W: Write> Search<'_, W> {
         let Some(seen) = container.seen_container() else { return Ok(()) };
         let Arguments { name, newer, min_size, max_size, long, null, json, .. } = self.arguments;
         let named = path.file_name().unwrap_or_default().to_string_lossy();
-        let (seconds, nanos) = container.attr().mtime;
-        let modified =
-            u64::try_from(seconds).ok().and_then(|seconds| UNIX_EPOCH.checked_add(Duration::new(seconds, nanos)));
+        let (seconds, _) = container.attr().mtime;
         let is_wanted = name.as_ref().is_none_or(|name| name.matches(&named))
-            && newer.is_none_or(|newer| modified.is_some_and(|modified| modified > newer))
+            && newer.is_none_or(|newer| container.modified() > newer)
             && min_size.is_none_or(|least| seen.size >= least)
             && max_size.is_none_or(|most| seen.size <= most);
         if !is_wanted {

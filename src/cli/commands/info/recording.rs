@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use chrono::DateTime;
+
 use super::{items::write_front, lines};
 use crate::{
     escape,
@@ -74,11 +76,9 @@ fn decimal(nanos: u64) -> String {
 
 /// Returns a time as date and time of day.
 fn utc(nanos: u64) -> String {
-    let seconds = nanos / SECOND;
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = crate::format::civil(days as i64);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:09}Z", nanos % SECOND)
+    // 64 bits of nanoseconds end in the year 2554.
+    let time = DateTime::from_timestamp((nanos / SECOND) as i64, (nanos % SECOND) as u32).unwrap_or_default();
+    time.format("%Y-%m-%dT%H:%M:%S%.9fZ").to_string()
 }
 
 #[cfg(test)]
