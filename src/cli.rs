@@ -19,7 +19,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{cache, mounts, store::remote::is_url, vfs, video};
+use crate::{cache, mounts, store::remote::is_url, tree, vfs, video};
 #[cfg(feature = "serve")]
 use commands::serve;
 #[cfg(feature = "serve")]
@@ -112,10 +112,6 @@ enum Command {
 #[derive(Debug, Args)]
 #[command(next_help_heading = READING)]
 struct ViewOptions {
-    /// Memory for decoded blocks, in bytes or with K, M, G or T, such as 1.5G [default: an eighth of memory, at most 4G]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    cache_size: Option<u64>,
-
     /// When checksums are verified
     #[arg(long, value_enum, default_value_t)]
     verify: cache::Verify,
@@ -125,39 +121,49 @@ struct ViewOptions {
     no_tables: bool,
 
     #[command(flatten)]
-    formats: formats::FormatOptions,
-
-    #[command(flatten)]
     spill: spill::SpillArguments,
 
     #[command(flatten)]
-    links: LinkOptions,
+    read: ReadOptions,
+}
+
+/// Options of every command that reads containers, also of `verify`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = READING)]
+struct ReadOptions {
+    /// Memory for decoded blocks, in bytes or with K, M, G or T, such as 1.5G [default: an eighth of memory, at most 4G]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    cache_size: Option<u64>,
+
+    /// Which formats are shown as folders: their names between commas, or with - or + in front to take away from the default
+    /// or add to it (`shardfs help formats` lists them)
+    #[arg(long, value_name = "LIST", value_parser = tree::choose, allow_hyphen_values = true)]
+    formats: Option<tree::Formats>,
+
+    /// Which symbolic links are shown as the files and folders that they point to; without a value: `inside`
+    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_value_t,
+          default_missing_value = "inside")]
+    follow_links: vfs::FollowLinks,
 
     #[command(flatten)]
     remote: RemoteOptions,
 }
 
-/// Which links are followed, also for `verify`.
-#[derive(Debug, Args)]
-#[command(next_help_heading = READING)]
-struct LinkOptions {
-    /// Which symbolic links are shown as the files and folders that they point to; without a value: `inside`
-    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_value_t,
-          default_missing_value = "inside")]
-    follow_links: vfs::FollowLinks,
+impl ViewOptions {
+    fn checked(&self) -> vfs::Options {
+        let (verify, spill, tables) = (self.verify, self.spill.options(), !self.no_tables);
+        vfs::Options { verify, spill, tables, ..self.read.checked() }
+    }
 }
 
-impl ViewOptions {
+impl ReadOptions {
     fn checked(&self) -> vfs::Options {
         let defaults = vfs::Options::default();
         vfs::Options {
             cache_size: self.cache_size.unwrap_or(defaults.cache_size),
-            verify: self.verify,
-            spill: self.spill.options(),
-            follow_links: self.links.follow_links,
+            follow_links: self.follow_links,
             remote: self.remote.checked(),
-            tables: !self.no_tables,
-            formats: self.formats.chosen(),
+            formats: self.formats.unwrap_or(defaults.formats),
             ..defaults
         }
     }

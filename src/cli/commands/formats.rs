@@ -37,18 +37,3 @@ pub(in crate::cli) fn suffixes(format: &Format) -> String {
     let suffixes: Vec<_> = format.all_suffixes().collect();
     if suffixes.is_empty() { format.markers.join(" ") } else { suffixes.join(" ") }
 }
-
-/// The choice of formats among the options of a command.
-#[derive(Debug, Args)]
-pub(in crate::cli) struct FormatOptions {
-    /// Which formats are shown as folders: their names between commas, or with - or + in front to take away from the default
-    /// or add to it (`shardfs help formats` lists them)
-    #[arg(long, value_name = "LIST", value_parser = tree::choose, allow_hyphen_values = true)]
-    formats: Option<tree::Formats>,
-}
-
-impl FormatOptions {
-    pub(in crate::cli) fn chosen(&self) -> tree::Formats {
-        self.formats.unwrap_or_else(tree::default_formats)
-    }
-}

@@ -18,12 +18,12 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use super::{formats::FormatOptions, status};
+use super::status;
 use crate::{
     cache::Verify,
     cli::{
-        AlreadyReported, ColorOption, LinkOptions, Place, RemoteOptions, buffered, color, complain, counted, each,
-        escape, is_url, log_to_stderr, one_line, paint, progress::interruptible_bar, size,
+        AlreadyReported, ColorOption, Place, ReadOptions, buffered, color, complain, counted, each, escape, is_url,
+        log_to_stderr, one_line, paint, progress::interruptible_bar,
     },
     verify::{Findings, Progress, Which, read_all},
     vfs::{self, Covering, FollowLinks, Problem, Vfs},
@@ -57,21 +57,11 @@ pub(in crate::cli) struct Arguments {
     #[arg(short = 'j', long, value_name = "N", value_parser = crate::cli::threads)]
     threads: Option<usize>,
 
-    /// Memory for decoded blocks, in bytes or with K, M, G or T, such as 1.5G [default: an eighth of memory, at most 4G]
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = crate::cli::READING)]
-    cache_size: Option<u64>,
-
-    #[command(flatten)]
-    formats: FormatOptions,
-
     #[command(flatten)]
     color: ColorOption,
 
     #[command(flatten)]
-    links: LinkOptions,
-
-    #[command(flatten)]
-    remote: RemoteOptions,
+    read: ReadOptions,
 }
 
 const WRONG: u8 = 1;
@@ -113,7 +103,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             writeln!(out, "{}", one_line(&line(problem)))?;
         }
         writeln!(out, "{}", paint(is_coloured, colour, &summary(verdict, &findings, &progress)))?;
-        if let Some(hint) = hint(arguments.links.follow_links, &progress) {
+        if let Some(hint) = hint(arguments.read.follow_links, &progress) {
             writeln!(out, "{hint}")?;
         }
     }
@@ -123,17 +113,12 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// Finds what is wrong below one PATH, and what cannot be read, each with its container as the user would write it.
 fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow::Result<Findings> {
-    let defaults = vfs::Options::default();
     let options = vfs::Options {
-        cache_size: arguments.cache_size.unwrap_or(defaults.cache_size),
         verify: Verify::Strict,
-        follow_links: arguments.links.follow_links,
-        remote: arguments.remote.checked(),
         // Tables repeat other files, which are verified there.
         tables: false,
-        formats: arguments.formats.chosen(),
         coverage: Some(Arc::default()),
-        ..defaults
+        ..arguments.read.checked()
     };
     let is_file = path.is_file();
     if is_file {
