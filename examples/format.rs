@@ -17,7 +17,7 @@ use shardfs::{
     format::{Class, DType, FormatError},
     source::{Memory, Source},
     tree::{
-        Format, Overview, describe, no_others, no_part,
+        Format, Overview, describe,
         overview::{Contents, Item},
         paths::{Builder, NodeIndex, Paths, ROOT},
         table::{Content, Entry, Table},
@@ -31,19 +31,13 @@ pub static SENSORS: Format = Format {
     title: "Sensors",
     summary: "recordings of sensors",
     suffixes: &[".sens"],
-    shared_suffixes: &[],
-    markers: &[],
-    is_default: true,
     recognise: |front| front.by_magic(b"SENS", 9),
     probe: |source, _, _| match source.read(4..5)?[..] {
         [1] => Ok(()),
         _ => Err(FormatError::refused(Class::VersionTooNew, "only version 1 is known")),
     },
     open: |reader, _, memory| Ok(Arc::new(tree(parse(&*reader.source, memory)?))),
-    others: no_others,
-    check_others: None,
-    check_part: no_part,
-    fixtures: &[],
+    ..Format::DEFAULT
 };
 
 /// A sensor: its name, and where its samples are in the file.

@@ -8,6 +8,7 @@ mod choice;
 mod columns;
 mod data_frames;
 pub mod describe;
+mod descriptor;
 mod episodes;
 mod formats;
 mod found;
@@ -50,11 +51,12 @@ use crate::{
     view::{Array, Fault, ReadContext, View, attributes::Attributes},
 };
 pub use choice::{ChoiceError, add_format, choose, default_formats, known_formats, names as format_names};
+pub use descriptor::{CheckOthers, CheckPart, Format, OpenResult, Others, Probe};
 pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline};
 pub use formats::{
-    Detected, FORMATS, Format, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, LEROBOT, MCAP, NETCDF, NPZ, OpenResult,
-    PT, Probe, RLDS, ROSBAG, SAFETENSORS, TFRECORD, TSZIP, Unread, WSHARD, ZARR, ZARR_ZIP, detect, detect_within,
-    format_of_name, is_container_name, no_others, no_part, should_be_container,
+    Detected, FORMATS, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, LEROBOT, MCAP, NETCDF, NPZ, PT, RLDS, ROSBAG,
+    SAFETENSORS, TFRECORD, TSZIP, Unread, WSHARD, ZARR, ZARR_ZIP, detect, detect_within, format_of_name,
+    is_container_name, should_be_container,
 };
 pub use item_info::{ItemInfo, ObjectField};
 pub use memory::{Probed, WorkingMemory};

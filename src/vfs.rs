@@ -509,7 +509,7 @@ impl Vfs {
     /// [`Error`] if the container cannot be opened.
     pub(crate) fn joins(&self, ino: u64, opens: bool) -> Result<Option<Vec<PathBuf>>, Error> {
         let Node::InContainer(id, tree::ROOT) = self.node(ino)? else { return Ok(None) };
-        if id.marker.is_some() || !id.format.may_join() {
+        if id.marker.is_some() || id.format.others.is_none() {
             return Ok(None);
         }
         if !opens && id.others == 0 {

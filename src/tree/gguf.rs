@@ -3,12 +3,15 @@
 mod document;
 mod numbers;
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Content, Entry, GGUF, ItemInfo, Table,
+    Content, Entry, ItemInfo, Table,
     describe::{self, Item},
+    descriptor::{Format, keep},
     overview::{self, Contents, Overview},
     paths::{Builder, NodeIndex, Paths, ROOT},
     totals::Totals,
@@ -17,13 +20,29 @@ use crate::{
     cache::Buffer,
     format::{
         DType,
-        gguf::{Gguf, Kind, Tensor, Value},
+        gguf::{self, Gguf, Kind, Tensor, Value},
     },
     source::Memory,
     view::{Array, Fault, ReadContext, Strided, View},
 };
 use document::Documents;
 use numbers::Dequantised;
+
+/// GGUF, models for llama.cpp.
+pub static GGUF: Format = Format {
+    name: "gguf",
+    title: "GGUF",
+    summary: "models of llama.cpp",
+    suffixes: &[gguf::SUFFIX],
+    recognise: gguf::recognise,
+    probe: |source, _, memory| keep(memory, gguf::parse_within(source, memory)),
+    open: |reader, _, memory| {
+        let parsed = memory.parsed(|memory| gguf::parse_within(&*reader.source, memory))?;
+        Ok(Arc::new(open(parsed)))
+    },
+    fixtures: &["model.gguf"],
+    ..Format::DEFAULT
+};
 
 /// Suffix of the view of a quantised tensor as numbers.
 const NUMBERS: &str = ".f32.npy";
@@ -60,7 +79,7 @@ pub(super) struct Model {
 }
 
 /// Returns the tree of a GGUF file.
-pub(super) fn open(found: Gguf) -> Table<Model> {
+fn open(found: Gguf) -> Table<Model> {
     let mut builder = Builder::default();
     let (mut tensors, mut numbers, mut unknown) = (Vec::new(), Vec::new(), 0);
     let mut warnings = Vec::new();

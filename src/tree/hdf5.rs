@@ -26,7 +26,7 @@ use std::{
 };
 
 use super::{
-    Child, Container, DESCRIPTION, ItemInfo, NodeId, NodeKind, Notice, Notices, Overview, ROOT, Siblings,
+    Child, Container, DESCRIPTION, Format, ItemInfo, NodeId, NodeKind, Notice, Notices, Overview, ROOT, Siblings,
     WorkingMemory, describe, links, names,
     rows::{FixedTexts, Form as RowForm, Padding as RowPadding, RowFiles, Rows as _},
 };
@@ -34,7 +34,7 @@ use crate::{
     cache::{BlockError, Buffer},
     format::{
         Class, FormatError,
-        hdf5::{Padding, Superblock},
+        hdf5::{self, Padding, Superblock},
     },
     source::{Memory, SourceError},
     view::{Array, Fault, ReadContext, View, attributes::Attributes, parquet::Parquet},
@@ -49,6 +49,25 @@ use rows::{HeapRows, JsonRows};
 use shown::Shown;
 use soft::Arrived;
 use store::{Damage, Described, Held, Store};
+
+/// HDF5, and NetCDF-4. Other formats' magics at the start win over a signature behind a user block.
+pub static HDF5: Format = Format {
+    name: "hdf5",
+    title: "HDF5",
+    summary: "groups and datasets of robots, cells, climate and MATLAB",
+    suffixes: &hdf5::SUFFIXES,
+    shared_suffixes: &hdf5::SHARED_SUFFIXES,
+    recognise: hdf5::recognise,
+    probe: hdf5::probe,
+    open: |reader, siblings, memory| {
+        let superblock = hdf5::parse(&*reader.source, None, memory)?;
+        memory.hold();
+        Ok(Arc::new(open(superblock, reader, siblings)?))
+    },
+    check_part: Some(hdf5::check_part),
+    fixtures: &["robot.h5"],
+    ..Format::DEFAULT
+};
 
 /// The folder of chunks.
 const RAW: &str = ".raw";
@@ -73,7 +92,7 @@ pub(super) struct Hdf5 {
 ///
 /// # Errors
 /// The reason if its root cannot be read. The file is then refused.
-pub(super) fn open(
+fn open(
     superblock: Superblock,
     context: &ReadContext,
     siblings: Option<Arc<dyn Siblings>>,

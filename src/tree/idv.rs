@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    Child, Container, DESCRIPTION, IDV, ItemInfo, NodeId, NodeKind, Notice, Notices, Overview,
+    Child, Container, DESCRIPTION, Format, ItemInfo, NodeId, NodeKind, Notice, Notices, Overview,
     describe::kept,
     memory::{WorkingMemory, with_memory},
     overview::Contents,
@@ -24,13 +24,26 @@ use crate::{
     cache::{BlockError, Buffer, Key, Tag},
     format::{
         PartError,
-        idv::{File, Item, Type, compression},
+        idv::{self, File, Item, Type, compression},
     },
     view::{Array, Fault, ReadContext, View},
 };
 use loaded::{Loaded, Shape};
 use names::Names;
 use values::{Raw, Show, Shown, ValueFile};
+
+/// IDV, the binary data views of ML.NET.
+pub static IDV: Format = Format {
+    name: "idv",
+    title: "IDV",
+    summary: "binary data views of ML.NET",
+    suffixes: &[".idv"],
+    recognise: |front| front.by_magic(&idv::MAGIC, idv::HEADER),
+    probe: |source, _, _| idv::probe(source),
+    open: |reader, _, memory| Ok(Arc::new(open(idv::parse_within(&*reader.source, memory)?))),
+    fixtures: &["table.idv"],
+    ..Format::DEFAULT
+};
 
 /// Kind of a node. Together with the column, and the number of a block or metadata entry, it identifies the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +148,7 @@ pub(super) struct Idv {
 }
 
 /// The tree of an IDV file.
-pub(super) fn open(file: File) -> Idv {
+fn open(file: File) -> Idv {
     Idv { file, names: OnceLock::new(), notices: Notices::default(), has_table: OnceLock::new() }
 }
 

@@ -13,8 +13,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Content, Entry, Format, HEAP, ItemInfo, KAST, KASTORE, Table,
+    Content, Entry, HEAP, ItemInfo, Table,
     describe::{self, Item},
+    descriptor::{Format, keep},
     overview::{self, Contents, Overview},
     paths::{Builder, NodeIndex, Paths, ROOT},
     tables::described_tables,
@@ -22,7 +23,7 @@ use super::{
 use crate::{
     cache::Buffer,
     format::{
-        kast::Kast,
+        kast::{self, Kast},
         kastore::{self, Kastore},
     },
     source::{Memory, Source, SourceError},
@@ -30,6 +31,39 @@ use crate::{
 };
 use rows::Rows;
 use tree_sequence::Text;
+
+/// kastore, including tskit's `.trees`.
+pub static KASTORE: Format = Format {
+    name: "kastore",
+    title: "kastore",
+    summary: "arrays, and tree sequences of tskit",
+    suffixes: &[".kas", ".trees"],
+    recognise: |front| front.by_magic(&kastore::SIGNATURE, kastore::HEADER),
+    probe: |source, _, _| kastore::probe(source),
+    open: |reader, _, memory| {
+        let source = &*reader.source;
+        Ok(Arc::new(open_kastore(source, kastore::parse_within(source, memory)?)?))
+    },
+    fixtures: &["arrays.kas", "tree_sequence.trees"],
+    ..Format::DEFAULT
+};
+
+/// The KAST draft. Several unrelated formats begin with the same letters, so a file is claimed only by rules that they
+/// all fail (`docs/formats/kast.md` 5), and is not reported otherwise.
+pub static KAST: Format = Format {
+    name: "kast",
+    title: "KAST",
+    summary: "arrays of the KAST draft",
+    suffixes: &[".kast"],
+    recognise: kast::recognise,
+    probe: |source, _, memory| keep(memory, kast::parse_within(source, memory)),
+    open: |reader, _, memory| {
+        let parsed = memory.parsed(|memory| kast::parse_within(&*reader.source, memory))?;
+        Ok(Arc::new(open_kast(parsed)))
+    },
+    fixtures: &["table.kast"],
+    ..Format::DEFAULT
+};
 
 /// What a file of these containers shows.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +78,7 @@ pub(super) enum File {
 
 /// All items of all stores.
 pub(super) struct Arrays {
-    format: &'static Format,
+    format: &'static str,
     /// Everything of `container.json` except the items.
     front: Map<String, Value>,
     items: Vec<kastore::Item>,
@@ -58,7 +92,7 @@ pub(super) struct Arrays {
 }
 
 impl Arrays {
-    fn new(format: &'static Format, front: Value) -> Self {
+    fn new(format: &'static str, front: Value) -> Self {
         let front = if let Value::Object(front) = front { front } else { serde_json::Map::new() };
         Self {
             format,
@@ -139,7 +173,7 @@ impl Arrays {
 ///
 /// # Errors
 /// [`SourceError`] if the text columns' offsets or the schemas of metadata cannot be read.
-pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<Arrays>, SourceError> {
+fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<Arrays>, SourceError> {
     let several = file.stores.len() > 1;
     let versions = file.stores.iter().map(|store| {
         let (major, minor) = store.version;
@@ -147,7 +181,7 @@ pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<A
                "num_items": store.items.len()})
     });
     let mut arrays = Arrays::new(
-        &KASTORE,
+        KASTORE.name,
         json!({
             "format": KASTORE.name,
             "version": file.stores.first().map(|store| format!("{}.{}", store.version.0, store.version.1)),
@@ -178,7 +212,7 @@ pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<A
 /// # Errors
 /// As [`open_kastore`].
 pub(super) fn open_items(
-    format: &'static Format,
+    format: &'static str,
     front: Value,
     source: &dyn Source,
     items: Vec<kastore::Item>,
@@ -192,9 +226,9 @@ pub(super) fn open_items(
 }
 
 /// Returns the tree of a KAST file.
-pub(super) fn open_kast(file: Kast) -> Table<Arrays> {
+fn open_kast(file: Kast) -> Table<Arrays> {
     let mut arrays = Arrays::new(
-        &KAST,
+        KAST.name,
         json!({
             "format": KAST.name,
             "version": format!("{}.{}", file.version.0, file.version.1),
@@ -266,7 +300,7 @@ impl Content for Arrays {
             overview::Item { path: paths.path(node), size: info.stored_size, info, ..overview::Item::default() }
         });
         let contents = Contents::Items { front: self.front.clone(), items: items.collect() };
-        Overview { format: self.format.name, contents }
+        Overview { format: self.format, contents }
     }
 
     fn memory_usage(&self) -> usize {

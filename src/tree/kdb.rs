@@ -11,19 +11,32 @@ use parking_lot::Mutex;
 use serde_json::{Map, json};
 
 use super::{
-    Child, Container, DESCRIPTION, Episodes, ItemInfo, KDB, NodeId, NodeKind, Notice, Notices, Overview, Timeline,
+    Child, Container, DESCRIPTION, Episodes, Format, ItemInfo, NodeId, NodeKind, Notice, Notices, Overview, Timeline,
     describe, memory::with_memory, overview::Contents, tables::laid_out,
 };
 use crate::{
     cache::{BlockError, Buffer, Key, Tag},
     format::{
         DType,
-        kdb::{Episode, Header, Meta, PartError},
+        kdb::{self, Episode, Header, Meta, PartError},
     },
     view::{Array, Fault, ReadContext, Strided, View, json, parquet::Parquet},
 };
 use pictures::Pictures;
 use tables::KnownSteps;
+
+/// KDB, recorded robot episodes.
+pub static KDB: Format = Format {
+    name: "kdb",
+    title: "KDB",
+    summary: "recorded robot episodes with cameras",
+    suffixes: &[".kdb"],
+    recognise: |front| front.by_magic(&kdb::MAGIC, kdb::HEADER),
+    probe: |source, _, _| kdb::probe(source),
+    open: |reader, _, _| Ok(Arc::new(open(kdb::parse(&*reader.source)?))),
+    fixtures: &["demo.kdb"],
+    ..Format::DEFAULT
+};
 
 /// Kind of a node. Together with the episode's position, and the number of a camera or picture in it, it identifies the
 /// node.
@@ -120,7 +133,7 @@ pub(super) struct Kdb {
 }
 
 /// Returns the tree of a KDB file.
-pub(super) fn open(header: Header) -> Kdb {
+fn open(header: Header) -> Kdb {
     let mut warnings = Vec::new();
     if header.num_episodes != header.episodes() {
         let (claimed, counted) = (header.num_episodes, header.episodes());

@@ -22,24 +22,43 @@ use std::{
 use serde_json::{Map, json};
 
 use super::{
-    Child, Container, ItemInfo, LEROBOT, NodeId, NodeKind, Notice, Notices, Overview, Siblings, Timeline,
-    WorkingMemory,
+    Child, Container, ItemInfo, NodeId, NodeKind, Notice, Notices, Overview, Siblings, Timeline, WorkingMemory,
     columns::Columns,
     describe,
-    memory::{Opened, open_once},
+    descriptor::{Format, keep},
+    memory::{Opened, no_memory, open_once},
     overview::Contents,
     tables::laid_out,
 };
 use crate::{
     cache::{BlockError, Buffer, Key, Tag},
-    format::lerobot::Info,
-    source::Memory,
+    format::{
+        FormatError,
+        lerobot::{self, Info},
+    },
+    source::{Memory, SourceError},
     view::{Array, Fault, ReadContext, View, json, parquet::Parquet},
 };
 use episodes::Episodes;
 use files::META;
 use nodes::{EPISODE_META, IMAGES, Node, Part, ROOT_ENTRIES, TEXT_FILES};
 use parts::Shown;
+
+/// LeRobot, data sets of robot learning: folders.
+pub static LEROBOT: Format = Format {
+    name: "lerobot",
+    title: "LeRobot",
+    summary: "data sets of robot episodes: folders",
+    markers: &[lerobot::MARKER],
+    recognise: lerobot::recognise,
+    probe: |source, _, memory| keep(memory, lerobot::parse(source, memory)),
+    open: |reader, siblings, memory| {
+        let info = memory.parsed(|memory| lerobot::parse(&*reader.source, memory))?;
+        Ok(open(info, reader, siblings, memory).map_err(failed)?)
+    },
+    fixtures: &["pick_and_place"],
+    ..Format::DEFAULT
+};
 
 /// The first number of metadata files. Row files have smaller numbers.
 const MAIN: u64 = 1 << 40;
@@ -75,7 +94,7 @@ struct Rows {
 ///
 /// # Errors
 /// [`Fault`] if bytes cannot be read or there is not enough memory.
-pub(super) fn open(
+fn open(
     info: Info,
     reader: &ReadContext,
     siblings: Option<Arc<dyn Siblings>>,
@@ -474,3 +493,15 @@ impl Lerobot {
 
 /// The part and the feature that each name means.
 type Index = HashMap<Box<str>, (Part, usize)>;
+
+/// Returns the failure to read another file of a folder as a reason why it cannot be opened.
+fn failed(fault: Fault) -> FormatError {
+    match &*fault.error {
+        BlockError::WouldBlock | BlockError::Source(SourceError::WouldBlock) => SourceError::WouldBlock.into(),
+        BlockError::Source(SourceError::Changed) => SourceError::Changed.into(),
+        error => match error.refused_memory() {
+            Some(refused) => no_memory(refused).into(),
+            None => FormatError::Source(std::io::Error::other(fault.error.to_string()).into()),
+        },
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{
-    MCAP, WorkingMemory, describe, found, names,
+    Format, WorkingMemory, describe, found, names,
     recording::{self, Extra, Recorded, Tree, decoded, key, text},
 };
 use crate::{
@@ -18,6 +18,19 @@ use crate::{
     },
     source::Memory,
     view::{BlockRef, Blocks, Data, Fault, ReadContext, View, json as view_json},
+};
+
+/// MCAP, recordings of robots.
+pub static MCAP: Format = Format {
+    name: "mcap",
+    title: "MCAP",
+    summary: "recordings of robots",
+    suffixes: &[mcap::SUFFIX],
+    recognise: mcap::recognise,
+    probe: |source, _, _| mcap::probe(source),
+    open: |reader, _, memory| Ok(Arc::new(open(reader, memory)?)),
+    fixtures: &["drive.mcap"],
+    ..Format::DEFAULT
 };
 
 /// The numbers of the folders beside `topics`.
@@ -53,10 +66,7 @@ struct Parsed {
 ///
 /// # Errors
 /// [`FormatError`] if it must be refused, cannot be read, or there is not enough memory for it.
-pub(super) fn open(
-    reader: &ReadContext,
-    memory: &WorkingMemory<'_>,
-) -> Result<impl super::Container + use<>, FormatError> {
+fn open(reader: &ReadContext, memory: &WorkingMemory<'_>) -> Result<impl super::Container + use<>, FormatError> {
     let source = &*reader.source;
     let mut found = mcap::parse(source, memory)?;
     if !found.is_indexed {

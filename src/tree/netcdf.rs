@@ -1,14 +1,15 @@
 //! NetCDF classic files: variables as arrays, texts and pictures, and their attributes (`docs/TREE.md`, section 14).
 
-use std::{borrow::Cow, collections::HashSet};
+use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Content, Entry, FrameNames, ItemInfo, NETCDF, Table,
+    Content, Entry, FrameNames, ItemInfo, Table,
     attributes::{Attached, Owner, Shows},
     describe::{self, Item},
+    descriptor::{Format, keep},
     overview::{self, Contents, Overview},
     paths::{Builder, NodeIndex, Paths, ROOT},
     rows::{FixedTexts, Form, Padding, RowFiles},
@@ -17,7 +18,7 @@ use crate::{
     cache::Buffer,
     format::{
         DType,
-        netcdf::{Attribute, Kind, NetCdf, Values, Variable},
+        netcdf::{self, Attribute, Kind, NetCdf, Values, Variable},
     },
     limits,
     source::Memory,
@@ -27,6 +28,22 @@ use crate::{
         npy,
         png::Png,
     },
+};
+
+/// NetCDF classic, grids of climate and weather. HDF5 and others have its suffixes, too.
+pub static NETCDF: Format = Format {
+    name: "netcdf",
+    title: "NetCDF classic",
+    summary: "grids of climate and weather",
+    shared_suffixes: &netcdf::SUFFIXES,
+    recognise: netcdf::recognise,
+    probe: |source, _, memory| keep(memory, netcdf::parse_within(source, memory)),
+    open: |reader, _, memory| {
+        let parsed = memory.parsed(|memory| netcdf::parse_within(&*reader.source, memory))?;
+        Ok(Arc::new(open(parsed, reader)))
+    },
+    fixtures: &["weather.nc"],
+    ..Format::DEFAULT
 };
 
 /// Largest height and width of a picture.
@@ -72,7 +89,7 @@ pub(super) struct Variables {
 }
 
 /// Returns the tree of a file.
-pub(super) fn open(found: NetCdf, reader: &ReadContext) -> Table<Variables> {
+fn open(found: NetCdf, reader: &ReadContext) -> Table<Variables> {
     let mut builder = Builder::default();
     let mut nodes = Vec::new();
     for (number, variable) in (0..).zip(&found.variables) {

@@ -5,17 +5,38 @@ use std::{collections::HashMap, sync::Arc};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Content, Entry, ItemInfo, NPZ, Table,
+    Content, Entry, ItemInfo, Table,
     describe::{self, Item},
+    descriptor::{Format, keep},
     members::Members,
     overview::{self, Contents, Overview},
     paths::{Builder, NodeIndex, Paths, ROOT},
 };
 use crate::{
     cache::Buffer,
-    format::{FormatError, npz::SUFFIX, zip::Archive},
+    format::{
+        FormatError,
+        npz::{self, SUFFIX},
+        zip::Archive,
+    },
     source::{Memory, SourceError, check_room},
     view::{Array, Fault, ReadContext, View},
+};
+
+/// npz, arrays that numpy saved together.
+pub static NPZ: Format = Format {
+    name: "npz",
+    title: "NumPy",
+    summary: "arrays that numpy saved together",
+    suffixes: &[".npz"],
+    recognise: npz::recognise,
+    probe: |source, _, memory| keep(memory, npz::parse_within(source, memory)),
+    open: |reader, _, memory| {
+        let parsed = memory.parsed(|memory| npz::parse_within(&*reader.source, memory))?;
+        Ok(Arc::new(open(parsed, memory)?))
+    },
+    fixtures: &["arrays.npz"],
+    ..Format::DEFAULT
 };
 
 /// Bytes that a member takes in memory in addition to what the parser has reserved: its node, and the node's name.
@@ -33,7 +54,7 @@ pub(super) struct Npz {
 ///
 /// # Errors
 /// `Source` if there is not enough memory.
-pub(super) fn open(archive: Archive, memory: &dyn Memory) -> Result<Table<Npz>, FormatError> {
+fn open(archive: Archive, memory: &dyn Memory) -> Result<Table<Npz>, FormatError> {
     let names: u64 = archive.members.iter().map(|member| member.name.len() as u64).sum();
     let needed = archive.members.len() as u64 * NODE_MEMORY + 2 * names;
     memory.reserve(needed)?;

@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Content, Entry, ItemInfo, PT, Table,
+    Content, Entry, ItemInfo, Table,
     describe::{self, Item},
+    descriptor::{Format, keep},
     members::Members,
     overview::{self, Contents, Overview},
     paths::{Builder, NodeIndex, Paths, ROOT},
@@ -19,7 +20,7 @@ use crate::{
     cache::Buffer,
     format::{
         DType, FormatError,
-        pt::{Checkpoint, Object, Pickled, Tensor, Value},
+        pt::{self, Checkpoint, Object, Pickled, Tensor, Value},
     },
     source::{Memory, SourceError, check_room},
     view::{
@@ -29,6 +30,22 @@ use crate::{
     },
 };
 use values::Known;
+
+/// PyTorch checkpoints. Their pickles are never executed. Python has files of other kinds with the same suffixes.
+pub static PT: Format = Format {
+    name: "pt",
+    title: "PyTorch",
+    summary: "checkpoints of PyTorch",
+    shared_suffixes: pt::SUFFIXES,
+    recognise: pt::recognise,
+    probe: |source, _, memory| keep(memory, pt::parse_within(source, memory)),
+    open: |reader, _, memory| {
+        let parsed = memory.parsed(|memory| pt::parse_within(&*reader.source, memory))?;
+        Ok(Arc::new(open(parsed, memory)?))
+    },
+    fixtures: &["checkpoint.pt"],
+    ..Format::DEFAULT
+};
 
 /// Bytes that an item takes in memory in addition to its name: its node, and the node's name.
 const ITEM_MEMORY: u64 = 400;
@@ -71,7 +88,7 @@ pub(super) struct Tensors {
 ///
 /// # Errors
 /// `Source` if there is not enough memory.
-pub(super) fn open(checkpoint: Checkpoint, memory: &dyn Memory) -> Result<Table<Tensors>, FormatError> {
+fn open(checkpoint: Checkpoint, memory: &dyn Memory) -> Result<Table<Tensors>, FormatError> {
     let Checkpoint { archive, root, version, is_big, pickled } = checkpoint;
     let needed = archive.members.len() as u64 * MEMBER_MEMORY;
     memory.reserve(needed)?;

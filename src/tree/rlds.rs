@@ -12,8 +12,8 @@ mod values;
 use std::{ops::ControlFlow, sync::Arc};
 
 use super::{
-    Beside, Child, Container, DESCRIPTION, Episodes, ItemInfo, NodeId, NodeKind, Notice, Notices, Overview, Reach,
-    Siblings, Timeline, WorkingMemory, describe as description, names, overview::Contents, paths::Kind, tables,
+    Beside, Child, Container, DESCRIPTION, Episodes, Format, ItemInfo, NodeId, NodeKind, Notice, Notices, Overview,
+    Reach, Siblings, Timeline, WorkingMemory, describe as description, names, overview::Contents, paths::Kind, tables,
 };
 use crate::{
     cache::{Buffer, Key, Tag},
@@ -29,6 +29,34 @@ use crate::{
     },
 };
 use record::{Candidate, File, Record};
+
+/// Data sets of TFDS, such as RLDS: folders.
+pub static RLDS: Format = Format {
+    name: "rlds",
+    title: "RLDS",
+    summary: "robot episodes and other data sets of TFDS",
+    markers: &[rlds::FEATURES],
+    recognise: rlds::recognise,
+    probe: rlds::probe,
+    open: |reader, siblings, memory| Ok(Arc::new(open_set(reader, siblings, memory)?)),
+    others: Some(rlds::others),
+    check_others: Some(check),
+    fixtures: &["pick_rlds"],
+    ..Format::DEFAULT
+};
+
+/// TFRecord files that lie alone. They have the name of the data sets, whose shards have the same format.
+pub static TFRECORD: Format = Format {
+    name: "rlds",
+    title: "TFRecord",
+    summary: "records of TensorFlow",
+    suffixes: tfrecord::SUFFIXES,
+    recognise: tfrecord::recognise,
+    probe: tfrecord::probe,
+    open: |reader, _, memory| Ok(Arc::new(open_lone(reader, memory)?)),
+    fixtures: &["pictures.tfrecord"],
+    ..Format::DEFAULT
+};
 
 /// The hidden folder of whole records.
 const RAW: &str = ".raw";
@@ -127,7 +155,7 @@ fn record_key(reader: &ReadContext, split: u32, record: u64) -> Key {
 ///
 /// # Errors
 /// [`FormatError`]. Its class is `absent` if there is no `dataset_info.json`, which is not reported.
-pub(super) fn check(source: &dyn Source, beside: &dyn Beside, memory: &dyn Memory) -> Result<(), FormatError> {
+fn check(source: &dyn Source, beside: &dyn Beside, memory: &dyn Memory) -> Result<(), FormatError> {
     let info = match beside.open(rlds::INFO, Reach::Shown) {
         Ok(info) => info,
         Err(super::NotThere::Source(error)) => return Err(error.into()),
@@ -146,7 +174,7 @@ fn parse(features: &dyn Source, info: &dyn Source, memory: &dyn Memory) -> Resul
 ///
 /// # Errors
 /// [`FormatError`] if it must be refused.
-pub(super) fn open_set(
+fn open_set(
     reader: &ReadContext,
     files: Option<Arc<dyn Siblings>>,
     memory: &WorkingMemory<'_>,
@@ -172,7 +200,7 @@ pub(super) fn open_set(
 ///
 /// # Errors
 /// [`FormatError`] if it cannot be read.
-pub(super) fn open_lone(reader: &ReadContext, memory: &WorkingMemory<'_>) -> Result<Rlds, FormatError> {
+fn open_lone(reader: &ReadContext, memory: &WorkingMemory<'_>) -> Result<Rlds, FormatError> {
     Ok(Rlds::new(Shape::Lone { are_examples: tfrecord::are_examples(&*reader.source, memory)? }, 0))
 }
 
@@ -550,7 +578,7 @@ impl Container for Rlds {
             true => Contents::Episodes { count: self.total(), front: self.front() },
             false => Contents::Items { front: self.front(), items: Vec::new() },
         };
-        Ok(Overview { format: super::RLDS.name, contents })
+        Ok(Overview { format: RLDS.name, contents })
     }
 
     fn memory_usage(&self) -> usize {

@@ -1,9 +1,11 @@
 //! ROS 1 bags: what they have in addition to what all recordings have (`docs/formats/rosbag.md`, section 4).
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::{
-    ROSBAG, WorkingMemory, found,
+    Format, WorkingMemory, found,
     recording::{self, Extra, Recorded, Tree, decoded, text},
 };
 use crate::{
@@ -14,6 +16,19 @@ use crate::{
     },
     source::Memory,
     view::{Fault, ReadContext, View},
+};
+
+/// ROS 1 bags. Other programs have files of the same suffix.
+pub static ROSBAG: Format = Format {
+    name: "rosbag",
+    title: "ROS bag",
+    summary: "recordings of ROS 1",
+    suffixes: &[rosbag::SUFFIX],
+    recognise: rosbag::recognise,
+    probe: |source, _, memory| rosbag::probe(source, memory),
+    open: |reader, _, memory| Ok(Arc::new(open(reader, memory)?)),
+    fixtures: &["drive.bag"],
+    ..Format::DEFAULT
 };
 
 /// What a bag has in addition to topics.
@@ -29,10 +44,7 @@ struct Own {
 ///
 /// # Errors
 /// [`FormatError`] if it must be refused, cannot be read, or there is not enough memory for it.
-pub(super) fn open(
-    reader: &ReadContext,
-    memory: &WorkingMemory<'_>,
-) -> Result<impl super::Container + use<>, FormatError> {
+fn open(reader: &ReadContext, memory: &WorkingMemory<'_>) -> Result<impl super::Container + use<>, FormatError> {
     let source = &*reader.source;
     let mut bag = rosbag::parse(source, memory)?;
     // Chunks may have to be decoded, which reserves other memory.

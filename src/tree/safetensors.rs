@@ -9,8 +9,9 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Content, Entry, ItemInfo, SAFETENSORS, Siblings, Table,
+    Content, Entry, ItemInfo, Siblings, Table,
     describe::{self, Item},
+    descriptor::{Format, keep},
     overview::{self, Contents, Overview},
     paths::{Builder, NodeIndex, Paths, ROOT},
     totals::Totals,
@@ -19,7 +20,7 @@ use crate::{
     cache::Buffer,
     format::{
         DType, FormatError,
-        safetensors::{Index, Safetensors, Tensor},
+        safetensors::{self, Index, Safetensors, Tensor},
     },
     source::{Memory, SourceError},
     view::{Array, Fault, ReadContext, View, json},
@@ -27,6 +28,31 @@ use crate::{
 
 use joined::Parts;
 pub(super) use joined::check_shards;
+
+/// safetensors, the format of most models.
+pub static SAFETENSORS: Format = Format {
+    name: "safetensors",
+    title: "safetensors",
+    summary: "tensors of models",
+    suffixes: &[safetensors::SUFFIX, safetensors::INDEX_SUFFIX],
+    recognise: safetensors::recognise,
+    probe: |source, name, memory| keep(memory, safetensors::probe(source, name, memory)),
+    open: |reader, siblings, memory| {
+        match memory.parsed(|memory| safetensors::parse_any(&*reader.source, memory))? {
+            safetensors::Parsed::Tensors(tensors) => Ok(Arc::new(open(tensors, memory)?)),
+            safetensors::Parsed::Index(index) => {
+                // Opening its files reserves their own memory.
+                memory.hold();
+                Ok(Arc::new(open_joined(index, siblings, memory)?))
+            }
+        }
+    },
+    others: Some(safetensors::shard_files),
+    check_others: Some(check_shards),
+    check_part: Some(safetensors::check_shard),
+    fixtures: &["model.safetensors"],
+    ..Format::DEFAULT
+};
 
 /// The content of a file in the tree.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +76,7 @@ pub(super) struct Tensors {
 ///
 /// # Errors
 /// `ENOMEM`.
-pub(super) fn open(found: Safetensors, memory: &dyn Memory) -> Result<Table<Tensors>, SourceError> {
+fn open(found: Safetensors, memory: &dyn Memory) -> Result<Table<Tensors>, SourceError> {
     let texts = Texts(&found.metadata);
     let metadata = if texts.0.is_empty() { None } else { Some(json::large_document(&texts, memory)?) };
     Ok(tree(found, metadata, None))
@@ -60,7 +86,7 @@ pub(super) fn open(found: Safetensors, memory: &dyn Memory) -> Result<Table<Tens
 ///
 /// # Errors
 /// If a file is missing, or is not a part of the model.
-pub(super) fn open_joined(
+fn open_joined(
     index: Index,
     siblings: Option<Arc<dyn Siblings>>,
     memory: &dyn Memory,

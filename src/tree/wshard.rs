@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Content, Entry, FrameNames, HEAP, ItemInfo, Siblings, Table, Timeline, WSHARD,
+    Content, Entry, Format, FrameNames, HEAP, ItemInfo, Siblings, Table, Timeline,
     describe::{self, Item, is_false},
     names,
     overview::{self, Contents, Overview},
@@ -35,6 +35,29 @@ use interleaved::Interleaved;
 use joined::JoinedArray;
 use signs::SignBits;
 use steps::Steps;
+
+/// WShard episodes, manifests and all other Shard files.
+pub static WSHARD: Format = Format {
+    name: "wshard",
+    title: "Shard",
+    summary: "robot episodes and other Shard files",
+    suffixes: &[".wshard", ".shard"],
+    recognise: |front| front.by_magic(b"SHRD", wshard::HEADER),
+    // Unfinished recordings count only when they are complete (`docs/TREE.md`, section 3).
+    probe: |source, name, _| wshard::probe(source, name.ends_with(b".partial")),
+    open: |reader, siblings, memory| {
+        let shard = wshard::parse_within(&*reader.source, memory)?;
+        // Joining opens chunks, which reserve their own memory.
+        if shard.chunks.is_some() {
+            memory.hold();
+        }
+        Ok(Arc::new(open(shard, siblings, reader.cache.verify(), memory)?))
+    },
+    others: Some(wshard::chunk_files),
+    check_part: Some(wshard::check_chunk),
+    fixtures: &["ep_001.wshard", "ep_002_lz4.wshard", "stream.wshard", "weights.shard"],
+    ..Format::DEFAULT
+};
 
 /// What a file of a Shard container shows. Numbers are positions in `Shard::entries`.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +92,7 @@ pub(super) struct Blocks {
 ///
 /// # Errors
 /// If joining the chunks failed for a reason that is not theirs.
-pub(super) fn open(
+fn open(
     mut shard: Shard,
     siblings: Option<Arc<dyn Siblings>>,
     verify: Verify,

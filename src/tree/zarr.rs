@@ -25,7 +25,7 @@ use self::{
     texts::Texts,
 };
 use super::{
-    Content, Entry, FrameNames, ItemInfo, Siblings, Table, WorkingMemory,
+    Content, Entry, Format, FrameNames, ItemInfo, Siblings, Table, WorkingMemory,
     attributes::{Attached, Owner, Shows},
     describe::{self, Item},
     names,
@@ -53,8 +53,37 @@ use crate::{
     },
 };
 
+pub use tszip::TSZIP;
+
+/// Zarr: folders of chunks and of documents that describe them.
+pub static ZARR: Format = Format {
+    name: NAME,
+    title: "Zarr",
+    summary: "arrays in chunks: climate, imaging, genomics",
+    suffixes: &[".zarr"],
+    markers: &MARKERS,
+    recognise: recognise_marker,
+    probe: probe_marker,
+    open: |reader, siblings, memory| Ok(Arc::new(open_folder(reader, siblings, memory)?)),
+    fixtures: &["cells.zarr"],
+    ..Format::DEFAULT
+};
+
+/// Zarr stores in a zip archive: the same format, in files.
+pub static ZARR_ZIP: Format = Format {
+    name: NAME,
+    title: "Zarr",
+    summary: "the same in a zip archive",
+    suffixes: &SUFFIXES,
+    recognise,
+    probe: probe_zip,
+    open: |reader, _, memory| Ok(Arc::new(open_zip(reader, memory)?)),
+    fixtures: &["cells.zarr.zip"],
+    ..Format::DEFAULT
+};
+
 /// The name of the format in `container.json`.
-pub(super) const NAME: &str = "zarr";
+const NAME: &str = "zarr";
 
 /// The name of the array if the whole store is one array.
 const ROOT_ARRAY: &str = "array";
@@ -69,10 +98,10 @@ const RULES: Rules = Rules { directory: 1 << 30, members: 10_000_000, may_overla
 const LOOKED_AT: u64 = 1 << 20;
 
 /// Suffixes that mean a store in an archive.
-pub(super) const SUFFIXES: [&str; 2] = [".zarr.zip", ".ozx"];
+const SUFFIXES: [&str; 2] = [".zarr.zip", ".ozx"];
 
 /// Documents that make a folder a node, in the order of precedence. At the top, they make the folder a store.
-pub(super) const MARKERS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", ".zmetadata"];
+const MARKERS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", ".zmetadata"];
 
 /// The content of a file in the tree.
 #[derive(Debug, Clone, Copy)]
@@ -149,13 +178,13 @@ pub(super) struct Zarr {
 }
 
 /// Recognises a file that makes its folder a store, by its name alone.
-pub(super) fn recognise_marker(front: &Front<'_>) -> Recognition {
+fn recognise_marker(front: &Front<'_>) -> Recognition {
     let is_marker = MARKERS.iter().any(|marker| marker.as_bytes() == front.name);
     if is_marker { Recognition::Meant } else { Recognition::No }
 }
 
 /// Recognises archives. Those with another suffix need a marker in them.
-pub(super) fn recognise(front: &Front<'_>) -> Recognition {
+fn recognise(front: &Front<'_>) -> Recognition {
     match recognise_archive(front) {
         Recognition::Maybe if front.has_suffix(&SUFFIXES) => Recognition::Meant,
         recognition => recognition,
@@ -163,7 +192,7 @@ pub(super) fn recognise(front: &Front<'_>) -> Recognition {
 }
 
 /// Recognises archives that may be a store.
-pub(super) fn recognise_archive(front: &Front<'_>) -> Recognition {
+fn recognise_archive(front: &Front<'_>) -> Recognition {
     if front.bytes.starts_with(&zip::LOCAL) { Recognition::Maybe } else { Recognition::No }
 }
 
@@ -171,7 +200,7 @@ pub(super) fn recognise_archive(front: &Front<'_>) -> Recognition {
 ///
 /// # Errors
 /// `Refused` if it is not.
-pub(super) fn probe_marker(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
+fn probe_marker(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
     let marker = MARKERS.into_iter().find(|marker| marker.as_bytes() == name).unwrap_or(MARKERS[0]);
     let most = nodes::longest_root(marker);
     if source.len() > most {
@@ -186,7 +215,7 @@ pub(super) fn probe_marker(source: &dyn Source, name: &[u8], memory: &dyn Memory
 ///
 /// # Errors
 /// `Refused` if it has none.
-pub(super) fn probe_zip(source: &dyn Source, _: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
+fn probe_zip(source: &dyn Source, _: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
     let members = zip::first_members(source, RULES, LOOKED_AT, memory)?;
     let top = store::zip_top(members.iter().filter_map(zip::Member::key));
     top.map(drop).ok_or_else(|| FormatError::refused(Class::NoMembers, "no marker of Zarr is in it"))
@@ -196,7 +225,7 @@ pub(super) fn probe_zip(source: &dyn Source, _: &[u8], memory: &dyn Memory) -> R
 ///
 /// # Errors
 /// `Refused` if its root is not sound; `Source` if it cannot be read.
-pub(super) fn open_folder(
+fn open_folder(
     reader: &ReadContext,
     siblings: Option<Arc<dyn Siblings>>,
     memory: &WorkingMemory<'_>,
@@ -213,7 +242,7 @@ pub(super) fn open_folder(
 ///
 /// # Errors
 /// As [`open_folder`].
-pub(super) fn open_zip(reader: &ReadContext, memory: &dyn Memory) -> Result<Table<Zarr>, FormatError> {
+fn open_zip(reader: &ReadContext, memory: &dyn Memory) -> Result<Table<Zarr>, FormatError> {
     let archive = zip::parse_by(&*reader.source, RULES, memory)?;
     open(Store::of_zip(archive, memory)?, reader, memory)
 }
@@ -234,7 +263,7 @@ fn open(store: Store, reader: &ReadContext, memory: &dyn Memory) -> Result<Table
 ///
 /// # Errors
 /// `Refused` if it is not.
-pub(super) fn probe_tszip(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
+fn probe_tszip(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
     probe_zip(source, name, memory)?;
     read_tszip(source, memory).map(drop)
 }
@@ -253,7 +282,7 @@ fn read_tszip(source: &dyn Source, memory: &dyn Memory) -> Result<(Nodes, Store)
 ///
 /// # Errors
 /// `Refused` if it is not one; `Source` if it cannot be read.
-pub(super) fn open_tszip(reader: &ReadContext, memory: &WorkingMemory<'_>) -> Result<tszip::Tszip, FormatError> {
+fn open_tszip(reader: &ReadContext, memory: &WorkingMemory<'_>) -> Result<tszip::Tszip, FormatError> {
     let (found, store) = read_tszip(&*reader.source, memory)?;
     // Texts are read through the cache to find their rows.
     memory.hold();

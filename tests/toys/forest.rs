@@ -10,8 +10,7 @@ use shardfs::{
     format::{Class, DType, FormatError},
     source::{Memory, Source},
     tree::{
-        Child, Container, DESCRIPTION, Format, ItemInfo, NodeId, NodeKind, Overview, ROOT, describe, no_others,
-        no_part,
+        Child, Container, DESCRIPTION, Format, ItemInfo, NodeId, NodeKind, Overview, ROOT, describe,
         overview::{Contents, Item},
     },
     view::{Array, Fault, ReadContext, View},
@@ -24,9 +23,6 @@ pub(crate) static FOREST: Format = Format {
     title: "Forest",
     summary: "very many small arrays",
     suffixes: &[".forest"],
-    shared_suffixes: &[],
-    markers: &[],
-    is_default: true,
     recognise: |front| front.by_magic(b"FRST", HEAD),
     probe: |_, _, _| Ok(()),
     open: |reader, _, _| {
@@ -38,10 +34,7 @@ pub(crate) static FOREST: Format = Format {
             false => Err(FormatError::refused(Class::Truncated, "an index that is not there")),
         }
     },
-    others: no_others,
-    check_others: None,
-    check_part: no_part,
-    fixtures: &[],
+    ..Format::DEFAULT
 };
 
 pub(crate) const HEAD: u64 = 12;

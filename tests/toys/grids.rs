@@ -8,7 +8,7 @@ use shardfs::{
     codec::{Chain, ChecksumKind, Codec, Filter},
     format::{Block, Class, DType, FormatError},
     tree::{
-        Child, Container, Format, NodeId, NodeKind, OpenResult, Overview, ROOT, no_others, no_part,
+        Child, Container, Format, NodeId, NodeKind, OpenResult, Overview, ROOT,
         overview::{Contents, Item},
     },
     view::{
@@ -24,16 +24,10 @@ pub(crate) static GRIDS: Format = Format {
     title: "Grids",
     summary: "one array in chunks",
     suffixes: &[".grids"],
-    shared_suffixes: &[],
-    markers: &[],
-    is_default: true,
     recognise: |front| front.by_magic(b"GRDS", 28),
     probe: |_, _, _| Ok(()),
     open: |reader, _, _| open(reader),
-    others: no_others,
-    check_others: None,
-    check_part: no_part,
-    fixtures: &[],
+    ..Format::DEFAULT
 };
 
 fn open(reader: &ReadContext) -> OpenResult {

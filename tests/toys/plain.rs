@@ -6,7 +6,7 @@ use shardfs::{
     cache::Buffer,
     format::{Class, DType, FormatError, Recognition},
     tree::{
-        Child, Container, Format, NodeId, NodeKind, Overview, ROOT, no_others, no_part,
+        Child, Container, Format, NodeId, NodeKind, Overview, ROOT,
         overview::{Contents, Item},
     },
     view::{Array, Fault, ReadContext, View},
@@ -18,19 +18,13 @@ pub(crate) static TOY: Format = Format {
     title: "Toy",
     summary: "one array of bytes",
     suffixes: &[".toy"],
-    shared_suffixes: &[],
-    markers: &[],
-    is_default: true,
     recognise: |front| front.by_magic(b"TOYS", 5),
     probe: |source, _, _| match source.read(4..5)?[..] {
         [1] => Ok(()),
         _ => Err(FormatError::refused(Class::VersionTooNew, "only version 1 is known")),
     },
     open: |reader, _, _| Ok(Arc::new(Toy { elements: 5..reader.source.len().max(5) })),
-    others: no_others,
-    check_others: None,
-    check_part: no_part,
-    fixtures: &[],
+    ..Format::DEFAULT
 };
 
 const DATA: NodeId = NodeId(1);
@@ -107,14 +101,8 @@ pub(crate) static NAMED: Format = Format {
     title: "Named",
     summary: "bytes whose name says what they are",
     suffixes: &[".named"],
-    shared_suffixes: &[],
-    markers: &[],
-    is_default: true,
     recognise: |front| if front.has_suffix(&[".named"]) { Recognition::Meant } else { Recognition::No },
     probe: |_, _, _| Ok(()),
     open: |reader, _, _| Ok(Arc::new(Toy { elements: 5..reader.source.len().max(5) })),
-    others: no_others,
-    check_others: None,
-    check_part: no_part,
-    fixtures: &[],
+    ..Format::DEFAULT
 };

@@ -10,9 +10,7 @@ use shardfs::{
     cache::{BlockError, Buffer},
     format::{Class, DType, FormatError, Recognition},
     source::Source,
-    tree::{
-        Child, Container, Format, NodeId, NodeKind, Overview, ROOT, Siblings, no_others, no_part, overview::Contents,
-    },
+    tree::{Child, Container, Format, NodeId, NodeKind, Overview, ROOT, Siblings, overview::Contents},
     view::{Array, Fault, ReadContext, Rendered, View},
 };
 
@@ -21,9 +19,7 @@ pub(crate) static SHELF: Format = Format {
     title: "Shelf",
     summary: "a folder of byte arrays",
     suffixes: &[".shelf"],
-    shared_suffixes: &[],
     markers: &["meta/list.txt", "list.txt"],
-    is_default: true,
     recognise: |_| Recognition::Meant,
     probe: |source, _, _| match source.read(0..source.len().min(5))?.as_slice() {
         b"shelf" => Ok(()),
@@ -40,10 +36,7 @@ pub(crate) static SHELF: Format = Format {
         }
         Ok(Arc::new(Shelf { names, files: siblings.ok_or_else(|| refused("a list without a folder"))? }))
     },
-    others: no_others,
-    check_others: None,
-    check_part: no_part,
-    fixtures: &[],
+    ..Format::DEFAULT
 };
 
 struct Shelf {

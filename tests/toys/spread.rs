@@ -10,7 +10,7 @@ use shardfs::{
     format::{Class, DType, FormatError},
     source::Memory,
     tree::{
-        Format, Overview, describe, no_others, no_part,
+        Format, Overview, describe,
         overview::Contents,
         paths::{Builder, NodeIndex, Paths, ROOT},
         table::{Content, Entry, Table},
@@ -25,16 +25,10 @@ pub(crate) static SPREAD: Format = Format {
     title: "Spread",
     summary: "arrays whose names lie all over the file",
     suffixes: &[".sprd"],
-    shared_suffixes: &[],
-    markers: &[],
-    is_default: true,
     recognise: |front| front.by_magic(b"SPRD", 8),
     probe: |_, _, _| Ok(()),
     open: |reader, _, _| Ok(Arc::new(tree(&nodes(reader)?))),
-    others: no_others,
-    check_others: None,
-    check_part: no_part,
-    fixtures: &[],
+    ..Format::DEFAULT
 };
 
 const NODE: u64 = 24;

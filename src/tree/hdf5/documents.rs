@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Hdf5,
+    HDF5, Hdf5,
     form::{Form, FormKind, Plain, Texts},
     node::Place,
     store::{Damage, Described, Held, Store},
@@ -22,7 +22,7 @@ use crate::{
     limits,
     source::Memory,
     tree::{
-        HDF5, ItemInfo, ObjectField, attributes,
+        ItemInfo, ObjectField, attributes,
         describe::{self, Item},
         memory::WorkingMemory,
         names, overview,

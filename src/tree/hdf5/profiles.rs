@@ -4,7 +4,7 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use super::{
-    Hdf5,
+    HDF5, Hdf5,
     form::{FormKind, Plain},
     group::Group,
     node::{Node, Part},
@@ -17,7 +17,7 @@ use crate::{
     },
     source::Memory,
     tree::{
-        HDF5, NodeId,
+        NodeId,
         data_frames::{self, Member},
         memory::WorkingMemory,
         names,

@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{
-    Hdf5,
+    HDF5, Hdf5,
     convert::{Conversion, Converted},
     elements,
     form::{FormKind, Plain},
@@ -15,7 +15,6 @@ use crate::{
     format::hdf5::{Class, Dataset, Member, Padding},
     source::Memory,
     tree::{
-        HDF5,
         rows::Rows,
         tables::{TableColumns, array_column, laid_out, slots, text_column},
     },

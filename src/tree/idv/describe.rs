@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Idv, names::Names, part_fault};
+use super::{IDV, Idv, names::Names, part_fault};
 use crate::{
     cache::{BlockError, Buffer},
     escape,
@@ -11,7 +11,7 @@ use crate::{
     limits,
     source::Memory,
     tree::{
-        IDV, ItemInfo,
+        ItemInfo,
         describe::{self, document},
         overview,
         tables::described_tables,

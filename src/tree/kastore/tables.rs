@@ -320,7 +320,7 @@ impl Arrays {
             columns.insert(0, Column::row_numbers(&names.name(b"id"), dtype, plan.rows));
         }
         let mut about = Map::new();
-        about.insert("format".into(), self.format.name.into());
+        about.insert("format".into(), self.format.into());
         about.insert("version".into(), self.front.get("version").cloned().unwrap_or_default());
         Parquet::new(reader, Table { number: number.into(), rows: plan.rows, unit: 1, columns, about }, memory)
     }

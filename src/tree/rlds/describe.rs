@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Rlds, Shape, leaves::IMAGES};
+use super::{RLDS, Rlds, Shape, leaves::IMAGES};
 use crate::{
     cache::Buffer,
     format::{
         DType,
         rlds::{Encoding, Leaf, LeafKind},
     },
-    tree::{RLDS, WorkingMemory, describe, names},
+    tree::{WorkingMemory, describe, names},
     view::Fault,
 };
 

@@ -4,13 +4,12 @@ use std::{collections::HashMap, ops::Range};
 
 use serde_json::Map;
 
-use super::{Blocks, File, Pictures};
+use super::{Blocks, File, Pictures, WSHARD};
 use crate::{
     format::{DType, wshard::Value},
     limits,
     source::Memory,
     tree::{
-        WSHARD,
         names::NAME_MAX,
         tables::{COLUMN_MEMORY, ColumnNames, Described, LeftOut, array_column, slots},
     },

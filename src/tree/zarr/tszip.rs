@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::json;
 
-use super::{ArrayNode, Zarr, nodes};
+use super::{ArrayNode, Zarr, nodes, open_tszip, probe_tszip, recognise_archive};
 use crate::{
     cache::{BlockError, Buffer, Key, Tag},
     format::{
@@ -23,12 +23,24 @@ use crate::{
     limits,
     source::{Memory, Source, SourceError, Wait, zeros},
     tree::{
-        Child, Container, ItemInfo, NodeId, NodeKind, Overview, Table, describe,
-        formats::TSZIP,
+        Child, Container, Format, ItemInfo, NodeId, NodeKind, Overview, Table, describe,
         kastore::{Arrays, open_items},
         memory::no_memory,
     },
     view::{Array, Fault, ReadContext, Rendered, View},
+};
+
+/// tszip: tree sequences of tskit in an archive of Zarr, shown as the files that they were made of.
+pub static TSZIP: Format = Format {
+    name: FORMAT_NAME,
+    title: "tszip",
+    summary: "compressed tree sequences of tskit",
+    suffixes: &[".tsz"],
+    recognise: recognise_archive,
+    probe: probe_tszip,
+    open: |reader, _, memory| Ok(Arc::new(open_tszip(reader, memory)?)),
+    fixtures: &["genealogy.tsz"],
+    ..Format::DEFAULT
 };
 
 /// The format name in the attributes of the root.
@@ -260,8 +272,8 @@ pub(super) fn open(reader: &ReadContext, attributes: &Json, zarr: &Zarr) -> Resu
     }
     let memory_usage = (items.len() * 512).saturating_add(zarr.files.memory_usage());
     let source: Arc<dyn Source> = Arc::new(File(Computed { reader: reader.clone(), keys, coordinates, len: at }));
-    let front = json!({"format": TSZIP.name, "version": "1.0"});
-    let table = open_items(&TSZIP, front, &*source, items)?;
+    let front = json!({"format": FORMAT_NAME, "version": "1.0"});
+    let table = open_items(FORMAT_NAME, front, &*source, items)?;
     Ok(Tszip { table, source, memory_usage })
 }
 

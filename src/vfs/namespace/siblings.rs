@@ -183,10 +183,11 @@ impl Siblings {
             Detected::Refused(_, error) => return refused(error.to_string()),
             Detected::Plain => return refused(format!("not a {} file", format.title)),
         }
-        match (format.check_part)(&*file) {
-            Ok(()) => Ok(()),
-            Err(PartError::Source(error)) => Err(error.into()),
-            Err(PartError::Damaged(reason)) => refused(reason),
+        match format.check_part.map(|check| check(&*file)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(PartError::Source(error))) => Err(error.into()),
+            Some(Err(PartError::Damaged(reason))) => refused(reason),
+            None => refused("containers of its format are no parts of others".to_owned()),
         }
     }
 

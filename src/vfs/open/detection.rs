@@ -509,7 +509,7 @@ impl Detection {
             let detected = tree::detect_within(formats, &source, name, &memory)?;
             let is_clear = match &detected {
                 Detected::Plain => true,
-                Detected::Container(format) => (format.others)(&source, &Unlimited)?.is_empty(),
+                Detected::Container(format) => format.files_beside(&source, &Unlimited)?.is_empty(),
                 Detected::Refused(..) => false,
             };
             if !is_clear || source.has_refused() {
@@ -621,7 +621,8 @@ impl Detection {
     /// # Errors
     /// What comes back, as [`is_shortage`] says.
     fn others_of(&self, format: &Format, file: &dyn Source) -> Result<Vec<Box<str>>, SourceError> {
-        let others = self.cache.in_steps(refused_memory, || (format.others)(file, &WorkingMemory::new(&self.cache)))?;
+        let others =
+            self.cache.in_steps(refused_memory, || format.files_beside(file, &WorkingMemory::new(&self.cache)))?;
         Ok(watched(&others))
     }
 }
