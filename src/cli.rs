@@ -195,6 +195,8 @@ pub(crate) fn run() -> ExitCode {
         environment: Vec::new(),
     });
     leave_no_core_file();
+    // A write beyond a limit on the size of files (setrlimit(2)) fails, and does not end a mount.
+    let _ = signal_hook::flag::register(libc::SIGXFSZ, std::sync::Arc::default());
     if let Some(mut again) = remote::without_secrets(&std::env::args_os().collect::<Vec<_>>()) {
         let failed = std::os::unix::process::CommandExt::exec(&mut again);
         return finish(Err(failed.into()), FAILED);

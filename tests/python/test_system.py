@@ -172,6 +172,21 @@ def test_idle_timeout_counts_from_the_last_use(mnt):
         assert os.path.ismount(mnt)
 
 
+def test_a_limit_on_the_size_of_files(mnt, tmp_path):
+    """What needs a larger file fails (a decoder's memory, a cache on disk); the mount stays."""
+    limit = "ulimit -f 1; exec \"$0\" mount --spill \"$1\" \"$2\" \"$3\""
+    subprocess.run(["sh", "-c", limit, BIN, tmp_path / "spill", FIXTURES, mnt], check=True, timeout=60)
+    frames = mnt / "pick_and_place/episodes/0/images/observation.images.front"
+    for _ in range(2):
+        with pytest.raises(OSError):
+            (frames / "000.png").read_bytes()
+        for name in ("signal/cam0/rgb.npy", "signal/joint_pos.npy"):
+            path = mnt / EPISODE / name
+            if path.exists():
+                assert path.stat().st_size == len(path.read_bytes())
+        assert (mnt / "notes.txt").read_bytes() == (FIXTURES / "notes.txt").read_bytes()
+
+
 def test_service_manager(mnt, tmp_path):
     """READY when the mount answers, WATCHDOG while it does, STOPPING at the end (sd_notify(3))."""
     path = tmp_path / "notify"

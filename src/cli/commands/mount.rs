@@ -186,32 +186,38 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
         let _ = ended.send(End::Session(mount.serve()));
     });
 
-    // The first answer shows that the mount works.
-    std::fs::metadata(&mountpoint).with_context(|| format!("{}: mounted, but no answer", mountpoint.display()))?;
-    place.is_mounted();
-    let default = if is_url(&arguments.source) { READAHEAD_FAR } else { READAHEAD };
-    let readahead = arguments.readahead.unwrap_or(default);
-    if let Err(error) = raise_readahead(own.device, readahead >> 10) {
-        if arguments.readahead.is_some() {
-            eprintln!("shardfs: --readahead needs root; the kernel reads ahead 128K");
+    let begin = || -> anyhow::Result<()> {
+        // The first answer shows that the mount works. Another process asks: if this one ended meanwhile, a thread that
+        // waits for its own mount would keep it.
+        let answer = probe::look(&mountpoint)?.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()));
+        answer.with_context(|| format!("{}: mounted, but no answer", mountpoint.display()))?;
+        place.is_mounted();
+        let default = if is_url(&arguments.source) { READAHEAD_FAR } else { READAHEAD };
+        let readahead = arguments.readahead.unwrap_or(default);
+        if let Err(error) = raise_readahead(own.device, readahead >> 10) {
+            if arguments.readahead.is_some() {
+                eprintln!("shardfs: --readahead needs root; the kernel reads ahead 128K");
+            }
+            log::debug!("the kernel reads ahead 128 KiB, for more cannot be set: {error}");
         }
-        log::debug!("the kernel reads ahead 128 KiB, for more cannot be set: {error}");
-    }
-    if let (vfs::IoMode::Passthrough, Some(reason)) = (arguments.io_mode, &vfs.serving().reason) {
-        eprintln!("shardfs: not in passthrough mode: {reason}");
-    }
-    if let Some((folder, size)) = disk_cache
-        && remote::is_first_mount(&folder)
-    {
-        let (folder, size) = (escape::path(&folder), status::bytes(size));
-        eprintln!(
-            "shardfs: bytes of objects are kept in {folder}, up to {size}; --disk-cache-size and --no-disk-cache change that"
-        );
-    }
-    log::info!("{} is mounted on {}", vfs.source().display(), mountpoint.display());
-    running.begin(&vfs, &own);
-    if in_background {
-        leave_terminal()?;
+        if let (vfs::IoMode::Passthrough, Some(reason)) = (arguments.io_mode, &vfs.serving().reason) {
+            eprintln!("shardfs: not in passthrough mode: {reason}");
+        }
+        if let Some((folder, size)) = disk_cache
+            && remote::is_first_mount(&folder)
+        {
+            let (folder, size) = (escape::path(&folder), status::bytes(size));
+            eprintln!(
+                "shardfs: bytes of objects are kept in {folder}, up to {size}; --disk-cache-size and --no-disk-cache change that"
+            );
+        }
+        log::info!("{} is mounted on {}", vfs.source().display(), mountpoint.display());
+        running.begin(&vfs, &own);
+        if in_background { leave_terminal() } else { Ok(()) }
+    };
+    if let Err(error) = begin() {
+        let _ = umount::detach(&own).inspect_err(|error| log::debug!("{error:#}"));
+        return Err(error);
     }
     let end = end.recv().context("the mount's threads are gone")?;
     running::notify("STOPPING=1");
@@ -265,11 +271,11 @@ fn start_in_background(command_line: &[OsString]) -> anyhow::Result<()> {
 
 /// Tells that the mount answers, and releases everything of the process that started it.
 fn leave_terminal() -> anyhow::Result<()> {
+    let nowhere = File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
     let mut stdout = io::stdout();
     stdout.write_all(READY).and_then(|()| stdout.flush()).context("saying that the mount is ready")?;
     // Fails only for a process that leads its group, which is as good.
     let _ = rustix::process::setsid();
-    let nowhere = File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
     rustix::stdio::dup2_stdout(&nowhere).context("closing stdout")?;
     let log = logging::file();
     rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&nowhere)).context("closing stderr")?;

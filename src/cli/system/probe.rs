@@ -144,6 +144,19 @@ pub(in crate::cli) fn state_at(place: &Path) -> anyhow::Result<State> {
 /// # Errors
 /// If it cannot be asked.
 pub(in crate::cli) fn answers(path: &Path) -> anyhow::Result<bool> {
+    Ok(look(path)?.is_some())
+}
+
+/// Looks at a file or folder; `None` if there is no answer in reasonable time.
+///
+/// # Errors
+/// If it cannot be asked.
+pub(in crate::cli) fn look(path: &Path) -> anyhow::Result<Option<io::Result<()>>> {
     let probe = Probe::start(STAT, [path.as_os_str().to_owned()])?;
-    Ok(probe.answer(Instant::now() + DISK_PATIENCE)?.is_some())
+    let said = probe.answer(Instant::now() + DISK_PATIENCE)?;
+    let errno = |said: Vec<u8>| serde_json::from_slice::<Value>(&said).ok()?["errno"].as_i64();
+    Ok(said.map(|said| match errno(said) {
+        Some(errno) => Err(io::Error::from_raw_os_error(errno as i32)),
+        None => Ok(()),
+    }))
 }
