@@ -345,10 +345,17 @@ pub(crate) fn has_sys_admin() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
+/// Returns whether the kernel takes files to serve from this process: it has CAP_SYS_ADMIN, and not only in a user
+/// namespace of its own, where user 0 is somebody else (user_namespaces(7)).
+pub(crate) fn may_pass_files() -> bool {
+    let users = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    has_sys_admin() && (users.is_empty() || users.split_whitespace().eq(["0", "0", "4294967295"]))
+}
+
 /// Asks the kernel to read files by itself.
 fn offer_passthrough(config: &mut KernelConfig) -> Result<(), &'static str> {
-    if !has_sys_admin() {
-        return Err("the kernel takes files to serve from root (CAP_SYS_ADMIN) only");
+    if !may_pass_files() {
+        return Err("the kernel takes files to serve from root only (CAP_SYS_ADMIN, outside of a user namespace)");
     }
     config.set_max_stack_depth(1).map_err(|_| "the kernel allows no files below this mount")?;
     config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).map_err(|_| "this kernel cannot (Linux 6.9 and newer can)")

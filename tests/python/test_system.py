@@ -187,6 +187,16 @@ def test_a_limit_on_the_size_of_files(mnt, tmp_path):
         assert (mnt / "notes.txt").read_bytes() == (FIXTURES / "notes.txt").read_bytes()
 
 
+def test_passthrough_in_a_user_namespace(mnt):
+    """Its root is somebody else to the kernel, which takes no files from it."""
+    script = '"$0" mount --io-mode=passthrough "$1" "$2" && cat "$2/notes.txt" && "$0" doctor; "$0" umount "$2"'
+    done = subprocess.run(["unshare", "-Urm", "sh", "-c", script, BIN, FIXTURES, mnt], capture_output=True,
+                          text=True, timeout=60)
+    assert done.stdout.startswith((FIXTURES / "notes.txt").read_text()), done.stderr
+    assert "not in passthrough mode: " in done.stderr
+    assert re.search("passthrough +needs|passthrough +Linux|passthrough +this kernel", done.stdout), done.stdout
+
+
 def test_service_manager(mnt, tmp_path):
     """READY when the mount answers, WATCHDOG while it does, STOPPING at the end (sd_notify(3))."""
     path = tmp_path / "notify"

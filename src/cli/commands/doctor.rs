@@ -19,7 +19,7 @@ use crate::{
     cli::{ColorOption, RemoteOptions, buffered, color, escape, mounts::KIND, paint, remote, spill::default_options},
     disk::{Disk, Limits},
     format::mp4::VideoCodec,
-    fuse::has_sys_admin,
+    fuse::{has_sys_admin, may_pass_files},
     tree::known_formats,
     video,
 };
@@ -119,7 +119,7 @@ fn checks() -> Vec<Check> {
     let kernel = kernel();
     let mut checks =
         vec![kernel_check(&kernel), device(), admin_check(root, admin), fusermount(root), others(root), descriptors()];
-    checks.extend([maps(), passthrough(&kernel, admin), decoded_blocks(), indexers()]);
+    checks.extend([maps(), passthrough(&kernel, may_pass_files()), decoded_blocks(), indexers()]);
     checks.extend([VideoCodec::Av1, VideoCodec::H264].map(frames));
     checks.extend(dead_mounts());
     checks.extend(known_formats().iter().map(|format| {
@@ -272,22 +272,26 @@ fn maps() -> Check {
 
 /// Returns whether a mount by this user can let the kernel read files by itself.
 pub(in crate::cli) fn has_passthrough() -> bool {
-    passthrough(&kernel(), has_sys_admin()).state == OK
+    passthrough(&kernel(), may_pass_files()).state == OK
 }
 
 /// Checks for passthrough: reads that the kernel answers by itself from a file of ours (Linux 6.9,
 /// `CONFIG_FUSE_PASSTHROUGH`).
-fn passthrough(release: &str, admin: bool) -> Check {
+fn passthrough(release: &str, may_pass_files: bool) -> Check {
     let name = "passthrough";
     let config = fs::read_to_string(format!("/boot/config-{release}")).unwrap_or_default();
     if version(release) < (6, 9) {
         warning(name, format!("Linux {release} has not got it"), "use Linux 6.9 or newer")
     } else if config.contains("# CONFIG_FUSE_PASSTHROUGH is not set") {
         warning(name, "this kernel was built without it", "use a kernel with CONFIG_FUSE_PASSTHROUGH=y")
-    } else if admin {
+    } else if may_pass_files {
         ok(name, "the kernel is new enough and this user may use it")
     } else {
-        warning(name, "needs CAP_SYS_ADMIN", "mount as root if large files are read repeatedly")
+        warning(
+            name,
+            "needs CAP_SYS_ADMIN outside of a user namespace",
+            "mount as root if large files are read repeatedly",
+        )
     }
 }
 
