@@ -54,6 +54,9 @@ def test_what_is_looked_for(data):
     assert names("--json", "--newer", "2d") == {"ep_001.wshard", "a name\nof two lines.wshard"}
     newer = names("--json", "--newer", data / "deep/demo.kdb", "--name", "*e*")
     assert newer == {"tree_sequence.trees", "ep_001.wshard", "a name\nof two lines.wshard"}
+    # As files of archives have it.
+    os.utime(data / "deep/demo.kdb", (-10, -10))
+    assert len(names("--json", "--newer", "30000d")) == 4 and "demo.kdb" not in names("--json", "--newer", "2d")
     assert names("--json", "--min-size", size, "--max-size", size) >= {"ep_001.wshard"}
     assert names("--json", "--formats=kdb") == {"demo.kdb"}
     shown = json.loads(find("--json", "--name", "ep_001.wshard", data).stdout)

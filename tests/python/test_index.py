@@ -216,6 +216,19 @@ def test_names_of_any_bytes(tmp_path):
     assert index(source, tmp_path / "i.parquet")[1]["changed"] == 0
 
 
+def test_two_names_that_read_the_same(tmp_path):
+    """Their rows have one path. What is gone is counted by it."""
+    source = tmp_path / "data"
+    source.mkdir()
+    for name in (b"a\xff.kas", b"a%FF.kas", b"b.kas"):
+        with open(os.path.join(os.fsencode(source), name), "wb") as file:
+            file.write(kas.kastore({"a": np.arange(3)}))
+    index(source, tmp_path / "i.parquet")
+    assert index(source, tmp_path / "i.parquet")[1]["removed"] == 0
+    (source / "b.kas").unlink()
+    assert index(source, tmp_path / "i.parquet")[1]["removed"] == 1
+
+
 def test_a_folder_that_may_not_be_read(data, tmp_path):
     """What can't be looked at is told, ends with 1, and the rest is in the index."""
     (data / "deep").chmod(0)

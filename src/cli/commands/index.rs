@@ -4,7 +4,7 @@ mod found;
 mod table;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::File,
     io::{Read, Write},
     ops::ControlFlow,
@@ -254,7 +254,8 @@ fn print_counts(rows: &[Row], known: &HashMap<String, Row>, arguments: &Argument
     let earlier = |row: &Row| known.get(&row.path).filter(is_shown);
     let (containers, added) = (count(&|_| true), count(&|row| earlier(row).is_none()));
     let changed = count(&|row| earlier(row).is_some_and(|known| known.differs(row)));
-    let removed = known.values().filter(is_shown).count() - (containers - added);
+    let here: HashSet<&str> = rows.iter().filter(is_shown).map(|row| &*row.path).collect();
+    let removed = known.values().filter(is_shown).filter(|row| !here.contains(&*row.path)).count();
     let damaged = count(&|row| row.problem.is_some());
     if arguments.json {
         let counts = json!({"index": arguments.output.to_string_lossy(), "containers": containers, "added": added,
