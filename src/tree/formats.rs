@@ -141,13 +141,18 @@ mod tests {
         collections::BTreeSet,
         fs,
         path::{Path, PathBuf},
-        sync::atomic::{AtomicU64, Ordering::Relaxed},
+        sync::{
+            Arc,
+            atomic::{AtomicU64, Ordering::Relaxed},
+        },
     };
 
     use super::*;
     use crate::{
         cache::{Cache, Verify},
         source::Wait,
+        tree::{Probe, WorkingMemory},
+        view::ReadContext,
     };
 
     #[test]
@@ -267,22 +272,7 @@ mod tests {
     #[test]
     fn the_first_that_accepts_a_file_has_it_and_a_refusal_is_told_of_one_that_is_meant() {
         const fn toy(name: &'static str, recognise: fn(&Front<'_>) -> Recognition, probe: Probe) -> Format {
-            Format {
-                name,
-                title: name,
-                summary: "",
-                suffixes: &[],
-                shared_suffixes: &[],
-                markers: &[],
-                is_default: true,
-                recognise,
-                probe,
-                open: |_, _, _| Err(FormatError::refused(format::Class::BadFormat, "no")),
-                others: no_others,
-                check_others: None,
-                check_part: no_part,
-                fixtures: &[],
-            }
+            Format { name, recognise, probe, ..Format::DEFAULT }
         }
         fn no(_: &dyn Source, _: &[u8], _: &dyn Memory) -> Result<(), FormatError> {
             Err(FormatError::refused(format::Class::BadFormat, "no"))

@@ -123,9 +123,7 @@ mod tests {
     use crate::volume::Volume;
 
     fn written(wanted: Wanted, path: &str) -> String {
-        let mut xml = String::new();
-        Writer::new(wanted).write(&mut xml, &Volume::open("fixtures").unwrap().get(path).unwrap()).unwrap();
-        xml
+        Writer::new(wanted).response(&Volume::open("fixtures").unwrap().get(path).unwrap()).unwrap()
     }
 
     #[test]
