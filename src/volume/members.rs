@@ -202,6 +202,8 @@ impl Entry {
             ControlFlow::Continue(())
         })?;
         let has_groups = self.has_groups()?;
+        let has_long = has_groups && found.iter().any(|candidate| names::is_shortened(candidate.stem()));
+        let mut stored = if has_long { self.long_names()? } else { HashMap::new() };
         let mut kept = Vec::with_capacity(found.len());
         for mut candidate in found {
             let is_folder = candidate.kind == MemberKind::Group;
@@ -211,7 +213,7 @@ impl Entry {
                 continue;
             }
             if names::is_shortened(candidate.stem()) {
-                candidate.stored = self.stored_name(&candidate.shown);
+                candidate.stored = stored.remove(&candidate.shown);
                 if is_folder && has_groups && candidate.stored.is_none() {
                     continue;
                 }
@@ -221,10 +223,23 @@ impl Entry {
         Ok(kept)
     }
 
-    /// Returns the stored name of what a name in the folder shows; `None` if it is not known, or cannot be read.
-    fn stored_name(&self, shown: &str) -> Option<Vec<u8>> {
-        let child = self.child_or_none(shown).ok()??;
-        child.ask(|tree, reader, node| tree.stored_name(reader, node)).ok()??
+    /// Returns the stored names of what the shortened names in this folder of a container show.
+    fn long_names(&self) -> Result<HashMap<String, Vec<u8>>, Error> {
+        let found = self.ask(|tree, reader, folder| {
+            let mut shortened = Vec::new();
+            tree.list(reader, folder, 0, &mut |child| {
+                if names::is_shortened(child.name) {
+                    shortened.push((child.name.to_owned(), child.node));
+                }
+                ControlFlow::Continue(())
+            })?;
+            let mut found = HashMap::new();
+            for (name, node) in shortened {
+                found.extend(tree.stored_name(reader, node)?.map(|stored| (name, stored)));
+            }
+            Ok(found)
+        })?;
+        Ok(found.unwrap_or_default())
     }
 
     /// Returns whether a folder is beside an array, or holds arrays of attributes.
