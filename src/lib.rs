@@ -167,11 +167,9 @@ pub fn command() -> std::process::ExitCode {
 /// Returns the URL of the folder that holds what a URL names, and the name by which that folder shows it. `None` for a
 /// whole store, and for what is no URL.
 #[doc(hidden)]
+#[cfg(feature = "remote")]
 pub fn parent(url: &std::path::Path) -> Option<(std::path::PathBuf, std::ffi::OsString)> {
-    #[cfg(feature = "remote")]
-    return store::remote::parent(url);
-    #[cfg(not(feature = "remote"))]
-    None
+    store::remote::parent(url)
 }
 
 /// Returns a path or URL as it may be shown: without a login or token.

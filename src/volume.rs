@@ -283,13 +283,11 @@ impl OpenOptions {
     }
 
     /// Sets whether the folder of a server must be there and show what it has. For a path in it, it need not.
+    #[cfg(feature = "remote")]
     #[doc(hidden)]
     #[must_use]
     pub fn checks_folder(mut self, checks: bool) -> Self {
-        #[cfg(feature = "remote")]
-        {
-            self.0.remote.checks_folder = checks;
-        }
+        self.0.remote.checks_folder = checks;
         self
     }
 

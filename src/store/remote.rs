@@ -59,9 +59,10 @@ use std::{
 
 pub(crate) use auth::address::Address;
 pub(crate) use check::{Step, check};
-pub(crate) use location::{Location, is_url, parent};
+pub(crate) use location::{Location, is_url};
 pub(crate) use store::{IsContainerName, RemoteStore};
 
+use self::listing::names;
 use super::Store;
 use crate::{
     cache::Cache,
@@ -73,6 +74,13 @@ const PART_WAITING: u64 = 4;
 
 /// Fewest bytes that may wait to be written: some blocks.
 const FEWEST_WAITING: u64 = 4 << 20;
+
+/// Returns the URL of the folder that holds what a URL names, with the same query, and the name by which that folder
+/// shows it. `None` for a whole store, and for what is no URL.
+pub(crate) fn parent(url: &Path) -> Option<(PathBuf, OsString)> {
+    let (folder, part) = location::parent(url)?;
+    Some((folder, names::name_of(&part, true, 1).into()))
+}
 
 /// Environment variable with the URLs whose secrets are not on the command line.
 pub(crate) const URLS: &str = "SHARDFS_URLS";

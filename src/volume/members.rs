@@ -235,7 +235,10 @@ impl Entry {
             })?;
             let mut found = HashMap::new();
             for (name, node) in shortened {
-                found.extend(tree.stored_name(reader, node)?.map(|stored| (name, stored)));
+                // One that cannot be read is known by the name that is shown.
+                if let Ok(Some(stored)) = tree.stored_name(reader, node) {
+                    found.insert(name, stored);
+                }
             }
             Ok(found)
         })?;

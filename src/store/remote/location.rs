@@ -9,8 +9,6 @@ use std::{
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 
-use super::listing::names;
-
 /// What is escaped in a value of a query, and in a path.
 const IN_VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const IN_PATH: &AsciiSet = &IN_VALUE.remove(b'/');
@@ -123,9 +121,9 @@ impl Scheme {
     }
 }
 
-/// Returns the URL of the folder that holds what a URL names, with the same query, and the name by which that folder
-/// shows it. `None` for a whole store, and for what is no URL.
-pub(crate) fn parent(url: &Path) -> Option<(PathBuf, OsString)> {
+/// Returns the URL of the folder that holds what a URL names, with the same query, and the last part of the key. `None`
+/// for a whole store, and for what is no URL.
+pub(super) fn parent(url: &Path) -> Option<(PathBuf, Vec<u8>)> {
     let bytes = url.as_os_str().as_bytes();
     let (prefix, scheme) = scheme(url.as_os_str())?;
     let (front, rest) = bytes.split_at(prefix.len());
@@ -137,7 +135,7 @@ pub(crate) fn parent(url: &Path) -> Option<(PathBuf, OsString)> {
     let part = if scheme.is_web() { unescape(part) } else { part.to_vec() };
     let query = query.map_or(Vec::new(), |query| [b"?", query].concat());
     let folder = OsString::from_vec([front, folder, &query].concat());
-    Some((folder.into(), names::name_of(&part, true, 1).into()))
+    Some((folder.into(), part))
 }
 
 impl Location {
@@ -297,15 +295,15 @@ mod tests {
     fn folders_around_urls() {
         let found = |url: &str| {
             let (folder, name) = parent(Path::new(url))?;
-            Some((folder.display().to_string(), name.display().to_string()))
+            Some((folder.display().to_string(), String::from_utf8(name).unwrap()))
         };
         for (url, folder, name) in [
             ("https://h/a/b", "https://h/a/", "b"),
-            ("http://h/my%20d/50%25/", "http://h/my%20d/", "50%25"),
-            ("http://h/a%2Fb?k=x/y&sig=1", "http://h/?k=x/y&sig=1", "a%2Fb"),
-            ("s3://b/d/50%25", "s3://b/d/", "50%2525"),
+            ("http://h/my%20d/50%25/", "http://h/my%20d/", "50%"),
+            ("http://h/a%2Fb?k=x/y&sig=1", "http://h/?k=x/y&sig=1", "a/b"),
+            ("s3://b/d/50%25", "s3://b/d/", "50%25"),
             ("s3://b/d?x/y", "s3://b/d?x/", "y"),
-            ("S3://b/a//", "S3://b/a/", "%empty"),
+            ("S3://b/a//", "S3://b/a/", ""),
             ("hf://datasets/o/n@main/x", "hf://datasets/o/n@main/", "x"),
         ] {
             assert_eq!(found(url), Some((folder.into(), name.into())), "{url}");

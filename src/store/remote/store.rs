@@ -139,7 +139,7 @@ impl RemoteStore {
         let mut store = Self::new(location, options, cache, is_container_name)?;
         wait(store.learn())?;
         let Some((folder, part)) = location.split() else {
-            if options.checks_folder && !wait(store.has_keys(&location.key))? && !location.key.is_empty() {
+            if options.checks_folder && !wait(store.may_be_folder(&location.key))? && !location.key.is_empty() {
                 return Err(not_found(&location.shown()));
             }
             return Ok((store, None));

@@ -100,8 +100,11 @@ impl FolderStates {
             return;
         }
         let mut state = self.state.lock();
-        let on_the_way = state.folders.iter_mut().filter(|(folder, _)| path.starts_with(folder));
-        on_the_way.for_each(|(_, files)| files.is_due = true);
+        for folder in path.ancestors() {
+            if let Some(files) = state.folders.get_mut(folder) {
+                files.is_due = true;
+            }
+        }
     }
 
     /// Returns whether the folder is still in a state. Waits for no disk and no request.

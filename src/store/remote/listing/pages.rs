@@ -83,13 +83,24 @@ impl RemoteStore {
         Ok(to)
     }
 
-    /// Returns whether any key begins with `prefix`. A folder of a web server may be empty.
+    /// Returns whether any key begins with `prefix`.
     pub(crate) async fn has_keys(&self, prefix: &[u8]) -> Result<bool, FetchError> {
+        Ok(self.first(prefix).await?.is_some_and(|page| !page.found.is_empty() || page.has_more))
+    }
+
+    /// Returns whether there is a folder. That of a web server may be empty. But some list nothing below the name of a
+    /// file, or of anything: so this does not tell folders from files.
+    pub(crate) async fn may_be_folder(&self, prefix: &[u8]) -> Result<bool, FetchError> {
+        let page = self.first(prefix).await?;
+        Ok(page.is_some_and(|page| self.lists_as_web() || !page.found.is_empty() || page.has_more))
+    }
+
+    /// Returns the first of the keys that begin with `prefix`; `None` if a web server has no such folder.
+    async fn first(&self, prefix: &[u8]) -> Result<Option<Page>, FetchError> {
         match self.page(prefix, 1, None).await {
-            Ok(page) => Ok(self.lists_as_web() || !page.found.is_empty() || page.has_more),
-            Err(FetchError::Gone) if self.client.backend.is_web() => Ok(false),
+            Err(FetchError::Gone) if self.client.backend.is_web() => Ok(None),
             Err(FetchError::Gone) => Err(self.client.failed("there is no such bucket")),
-            Err(error) => Err(error),
+            page => page.map(Some),
         }
     }
 
