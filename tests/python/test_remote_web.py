@@ -422,6 +422,14 @@ def test_servers_that_refuse_head(status):
         assert run("ls", f"{address}/d/", *QUICK, check=True).stdout == b"x.bin\n"
 
 
+def test_a_page_below_every_name():
+    """A server that makes lists of keys has one for any name. Files are files there, too."""
+    files = {"/d/notes.txt": b"hello", "/d/ep_001.wshard": (FIXTURES / "ep_001.wshard").read_bytes()}
+    with answering(files_of(files, {"/d/": '<a href="notes.txt">', "/d/notes.txt/": "", "/d/ep_001.wshard/": ""})) as (address, _):
+        assert run("cat", f"{address}/d/notes.txt", *QUICK, check=True).stdout == b"hello"
+        assert run("ls", f"{address}/d/ep_001.wshard", *QUICK, check=True).stdout.decode().split() == walked(FIXTURES / "ep_001.wshard")
+
+
 def test_lists_as_servers_write_them(tmp_path):
     """Links are escaped otherwise than here, or whole addresses; no link leads elsewhere."""
     files = {"/y=1/": ["a+b.txt", "a&b.txt", "absolute.txt", "whole.txt"]}
