@@ -1,12 +1,31 @@
 """Fixtures of all tests; what they stand on is in `support`."""
 
+import ast
 import os
+import sys
 import tempfile
+import threading
 
 import pytest
 
 from support import BIN, FAMILIES, FIXTURES, GOLDEN, load_expected, mounted, run
 from support import writers as all_writers
+
+
+def one_parser_at_a_time():
+    """Python 3.11 before 3.11.8 raises SystemError where two threads parse at once, as `np.load` does with headers:
+    https://github.com/python/cpython/issues/106905."""
+    parse, lock = ast.parse, threading.RLock()
+
+    def locked(*args, **kwargs):
+        with lock:
+            return parse(*args, **kwargs)
+
+    ast.parse = locked
+
+
+if sys.version_info < (3, 11, 8):
+    one_parser_at_a_time()
 
 
 def pytest_sessionstart(session):
