@@ -1,5 +1,8 @@
 //! Names of any bytes as names that a filesystem takes: what `docs/TREE.md`, section 2, Names, says of one part of a path.
 
+use std::{os::unix::ffi::OsStrExt, path::Path};
+
+use serde_json::Value;
 use xxhash_rust::xxh64::xxh64;
 
 /// Longest name that Linux takes, in bytes.
@@ -87,6 +90,15 @@ fn whole_units(name: &str, room: usize) -> usize {
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value & 15)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+}
+
+/// Returns a JSON object with the bytes of the path that stands at `key` as `<key>_hex`, if they are not UTF-8: the text
+/// has U+FFFD in their place.
+pub(crate) fn with_hex(mut object: Value, key: &str, path: &Path) -> Value {
+    if path.to_str().is_none() {
+        object[format!("{key}_hex")] = hex(path.as_os_str().as_bytes()).into();
+    }
+    object
 }
 
 /// Escapes a part of any length without cutting it: for messages, and for comparisons by text.

@@ -111,3 +111,22 @@ def test_in_a_bucket_nothing_but_listings(data):
     assert [entry for entry in store.log if "list-type=2" not in entry[1]] == []
     # Pages of the listing, and one question for each name by which a folder may be a container.
     assert len(store.log) < 12
+
+
+def test_paths_that_are_no_text(tmp_path):
+    """JSON has text alone; `path_hex` has the bytes, so that the file can be opened."""
+    name = os.fsencode(tmp_path) + b"/\xff\xfe.wshard"
+    with open(name, "wb") as file:
+        file.write((FIXTURES / "ep_001.wshard").read_bytes())
+    (tmp_path / "plain.wshard").write_bytes((FIXTURES / "ep_001.wshard").read_bytes())
+
+    def paths(*command):
+        done = subprocess.run([BIN, *command, "--json", tmp_path], capture_output=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        objects = [json.loads(line) for line in done.stdout.splitlines()] if command[0] != "info" else (
+            json.loads(done.stdout)["containers"]
+        )
+        return {bytes.fromhex(found.get("path_hex", "")) or found["path"].encode() for found in objects}
+
+    expected = {name, os.fsencode(tmp_path / "plain.wshard")}
+    assert paths("find") == paths("ls") == paths("info") == expected

@@ -60,7 +60,7 @@ pub(in crate::cli) struct Arguments {
     #[arg(short = '0', long, conflicts_with_all = ["long", "json"])]
     null: bool,
 
-    /// Print a JSON object per line: path, format, size, mtime (in seconds)
+    /// Print a JSON object per line: path (and path_hex if it is not UTF-8), format, size, mtime (in seconds)
     #[arg(long, conflicts_with = "long")]
     json: bool,
 
@@ -155,6 +155,7 @@ impl<W: Write> Search<'_, W> {
         if *json {
             let object =
                 json!({"path": path.to_string_lossy(), "format": seen.format, "size": seen.size, "mtime": seconds});
+            let object = escape::with_hex(object, "path", path);
             return writeln!(self.out, "{}", escape::json(&object.to_string()));
         }
         if *long {

@@ -97,7 +97,8 @@ pub(in crate::cli) struct Arguments {
     #[arg(short = '0', long, conflicts_with_all = ["tree", "json"])]
     null: bool,
 
-    /// Print a JSON object per line: path, kind, size, mtime (in seconds), mtime_ns, dtype, shape
+    /// Print a JSON object per line: path (and path_hex if it is not UTF-8), kind, size, mtime (in seconds),
+    /// mtime_ns, dtype, shape
     #[arg(long, conflicts_with = "long")]
     json: bool,
 

@@ -208,8 +208,9 @@ fn hint(follow: FollowLinks, progress: &Progress) -> Option<String> {
 fn document(findings: &Findings, progress: &Progress, is_complete: bool, is_ok: bool) -> Value {
     let list = |problems: &[Problem]| -> Vec<Value> {
         let object = |Problem { container, path, block, offset, message, .. }: &Problem| {
-            json!({"container": container.to_string_lossy(), "path": path, "block": block, "offset": offset,
-                   "message": message})
+            let object = json!({"container": container.to_string_lossy(), "path": path, "block": block, "offset": offset,
+                                "message": message});
+            escape::with_hex(object, "container", container)
         };
         problems.iter().map(object).collect()
     };

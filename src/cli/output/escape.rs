@@ -12,7 +12,7 @@ use std::{
 
 use serde::Serialize;
 
-pub(in crate::cli) use crate::escape::{escaped, is_printable};
+pub(in crate::cli) use crate::escape::{escaped, is_printable, with_hex};
 
 /// Returns a path as [`escaped`] text. Bytes that are not UTF-8 become U+FFFD.
 pub(in crate::cli) fn path(path: &Path) -> String {

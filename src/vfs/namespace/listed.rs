@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::{
+    escape,
     tree::ItemInfo,
     vfs::{Attr, FileKind},
 };
@@ -18,7 +19,7 @@ pub(crate) fn to_json(path: &Path, attr: Option<&Attr>, info: &ItemInfo) -> Valu
         FileKind::Link => "link",
     });
     let mtime = attr.map(|attr| attr.mtime);
-    json!({
+    let object = json!({
         "path": path.to_string_lossy(),
         "kind": kind,
         "size": attr.map(|attr| attr.size),
@@ -26,5 +27,6 @@ pub(crate) fn to_json(path: &Path, attr: Option<&Attr>, info: &ItemInfo) -> Valu
         "mtime_ns": mtime.and_then(|(seconds, nanos)| seconds.checked_mul(1_000_000_000)?.checked_add(nanos.into())),
         "dtype": info.dtype,
         "shape": info.shape,
-    })
+    });
+    escape::with_hex(object, "path", path)
 }

@@ -72,13 +72,14 @@ impl<'a> Folder<'a> {
         let (mut containers, mut folders, mut has_unopened) = (Vec::new(), Vec::new(), false);
         let mut unknown = 0;
         let (mut own, mut below, mut joined) = (Counts::default(), Counts::default(), Joined::new());
-        let shown = |name: &OsStr| path.join(name).to_string_lossy().into_owned();
+        let shown = |name: &OsStr| path.join(name);
         for (name, kind) in names(&place.entry, path)? {
             let (shown, path) = (shown(&name), place.entry.path().join(&name));
-            let line = |object, text| Line { path: path.clone(), object, text };
+            let line =
+                |object, text| Line { path: path.clone(), object: escape::with_hex(object, "path", &shown), text };
             let failed = |what: &str, error: Error| {
                 let reason = error.detail();
-                line(json!({"path": shown, "error": reason}), format!("can't be {what}: {reason}"))
+                line(json!({"path": shown.to_string_lossy(), "error": reason}), format!("can't be {what}: {reason}"))
             };
             let found = match place.entry.child(&name) {
                 Ok(Some(found)) if kind == FileKind::Folder => found,
@@ -97,7 +98,7 @@ impl<'a> Folder<'a> {
                 // Keeps no items: a folder may have many containers.
                 Ok(Some(overview)) => {
                     let (number, kind) = count(&overview.contents);
-                    let object = json!({"path": shown, "format": overview.format, (format!("{kind}s")): number});
+                    let object = json!({"path": shown.to_string_lossy(), "format": overview.format, (format!("{kind}s")): number});
                     line(object, format!("{}, {}", overview.format_name(), counted(number, kind)))
                 }
                 Ok(None) => {
@@ -106,7 +107,7 @@ impl<'a> Folder<'a> {
                             below.add(counts);
                             let Counts { containers, others, parts, .. } = counts;
                             let object =
-                                json!({"path": shown, "containers": containers, "others": others, "parts": parts});
+                                json!({"path": shown.to_string_lossy(), "containers": containers, "others": others, "parts": parts});
                             line(object, counts.text())
                         }
                         Err(error) => {
@@ -131,7 +132,7 @@ impl<'a> Folder<'a> {
             }
             Some(of) => {
                 let of = of.file_name().unwrap_or_default();
-                object["part_of"] = shown(of).into();
+                object["part_of"] = shown(of).to_string_lossy().into();
                 text.push_str(&format!(", part of {}", of.display()));
                 true
             }
@@ -170,8 +171,9 @@ impl<'a> Folder<'a> {
     pub(super) fn json(&self) -> Value {
         let [containers, folders] =
             [&self.containers, &self.folders].map(|lines| lines.iter().map(|line| &line.object).collect::<Vec<_>>());
-        json!({"folder": self.path.to_string_lossy(), "containers": containers, "others": self.own.others,
-               "parts": self.own.parts, "folders": folders})
+        let object = json!({"folder": self.path.to_string_lossy(), "containers": containers, "others": self.own.others,
+                            "parts": self.own.parts, "folders": folders});
+        escape::with_hex(object, "folder", self.path)
     }
 }
 
