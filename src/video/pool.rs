@@ -139,7 +139,8 @@ impl Job {
         Arc::new(Self { wanted, progress: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// Waits for a frame; `None` if the job has ended and the frame is not kept.
+    /// Waits for a frame; `None` if the job has ended and the frame is not kept. A failure is that of the job's own frame:
+    /// others of the group may be decoded from another place.
     fn wait(&self, frame: u64) -> Option<Result<Arc<Buffer>, Arc<BlockError>>> {
         let mut progress = self.progress.lock();
         loop {
@@ -150,9 +151,9 @@ impl Job {
                 return Some(ready);
             }
             match &progress.end {
+                Some(_) if frame != self.wanted.frame => return None,
                 Some(Err(error)) => return Some(Err(error.clone())),
-                Some(Ok(())) if frame == self.wanted.frame => return Some(Err(refused("the video ends before it"))),
-                Some(Ok(())) => return None,
+                Some(Ok(())) => return Some(Err(refused("the video ends before it"))),
                 None => {}
             }
             if let Err(error) = wanted::check() {
@@ -164,6 +165,10 @@ impl Job {
 
     fn has_frame(&self) -> bool {
         self.progress.lock().frame.is_some()
+    }
+
+    fn has_failed(&self) -> bool {
+        matches!(self.progress.lock().end, Some(Err(_)))
     }
 }
 
@@ -211,14 +216,16 @@ pub(super) fn check(codec: VideoCodec) -> Result<(), Arc<str>> {
 /// [`BlockError`]. A failure is not remembered.
 pub(crate) fn decode(wanted: &Wanted) -> Result<Arc<Buffer>, Arc<BlockError>> {
     let group = wanted.group()?;
-    for _ in 0..TRIES {
+    let mut tries = 0;
+    while tries < TRIES {
         if let Some(ready) = wanted.ready(wanted.frame) {
             return ready;
         }
         let job = pool().job(group, wanted)?;
-        if let Some(done) = job.and_then(|job| job.wait(wanted.frame)) {
+        if let Some(done) = job.as_ref().and_then(|job| job.wait(wanted.frame)) {
             return done;
         }
+        tries += usize::from(!job.is_some_and(|job| job.has_failed()));
     }
     Err(refused("the cache is too small for the frames that are read; a larger --cache-size helps"))
 }
@@ -453,7 +460,7 @@ impl Decoder {
         }
         let video = Some((wanted.container, wanted.video));
         // A key frame of AV1 does not depend on what was decoded before it, so the video need not be opened again.
-        if self.video != video
+        if (self.video != video || track.codec() != VideoCodec::Av1)
             && let Some(process) = &mut self.process
         {
             self.video = None;
