@@ -132,6 +132,13 @@ fn frames_of_h264_are_those_of_ffmpeg() {
             [&FORWARD[..], &ANY].into_iter().for_each(|order| check_frames(name, order, budget));
             (0..12).for_each(|frame| check_frames(name, &[frame], budget));
         }
+        let forward: Vec<_> = (0..24).collect();
+        // From one group to another, when the first was left half done.
+        let across = [14, 2, 23, 9, 8, 7, 6, 5, 20, 0, 19, 18, 17, 16, 15, 21];
+        for name in ["open_groups", "intra_refresh"] {
+            [&forward[..], &across].into_iter().for_each(|order| check_frames(name, order, budget));
+            (0..24).for_each(|frame| check_frames(name, &[frame], budget));
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! Only the first video track is read. Nothing is decoded, and no sample is read.
 
 mod boxes;
+mod key;
 mod samples;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use std::ops::Range;
 use super::PartError;
 use crate::source::{Memory, Source};
 use boxes::Boxes;
+pub use key::Key;
 use samples::Tables;
 
 /// Largest `moov` box in bytes. An hour of video takes about 1 MiB.
@@ -124,6 +126,17 @@ impl Track {
     /// Returns the contents of `av1C` or `avcC`; empty for other codecs.
     pub fn configuration(&self) -> &[u8] {
         &self.configuration
+    }
+
+    /// Returns the kind of the key picture that a sample holds.
+    pub fn key_of(&self, sample: &[u8]) -> Key {
+        // The length of the lengths is in the configuration (ISO/IEC 14496-15, 5.3.3.1).
+        match self.codec {
+            VideoCodec::H264 => {
+                Key::of_h264(sample, self.configuration.get(4).map_or(4, |byte| usize::from(byte & 3) + 1))
+            }
+            _ => Key::Idr,
+        }
     }
 
     /// Returns the number of frames that are shown.

@@ -25,7 +25,7 @@ type Show<'a> = dyn FnMut(u32, &Planes<'_>) -> Result<(), Refused> + 'a;
 /// A decoder of one video.
 trait Decoder {
     /// Decodes a sample and shows the frames that are complete. A sample that is leading may refer to frames that were
-    /// not decoded, and is then left out.
+    /// not decoded: what fails of it is left out.
     fn decode(&mut self, number: u32, is_leading: bool, bytes: &[u8], show: &mut Show<'_>) -> Result<(), Refused>;
 
     /// Shows the frames that are left.

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     cache::{BlockError, Buffer, Cache, KeptName, Key, Tag},
-    format::mp4::{Track, VideoCodec},
+    format::mp4::{Key as KeyPicture, Track, VideoCodec},
     per_process::PerProcess,
     single_flight::SingleFlight,
     source::{Source, SourceError},
@@ -42,6 +42,8 @@ const AHEAD_PART: u64 = 16;
 const FRAME_KIND: &str = "frame of a video 1";
 /// Most frames of H.264 that are decoded before the first of them is shown.
 const REORDERED: u32 = 16;
+/// From how many samples before a group decoding is tried, at most.
+const BEFORE: u32 = 2048;
 /// How often a reader starts again because its frame was evicted before it was taken.
 const TRIES: usize = 8;
 
@@ -338,6 +340,8 @@ struct Place {
     last: Option<u64>,
     /// How long its samples took.
     took: Duration,
+    /// What decoding began with, once it has.
+    key: Option<KeyPicture>,
 }
 
 impl Decoder {
@@ -355,11 +359,8 @@ impl Decoder {
         let mut frame = wanted.frame;
         loop {
             let group = wanted.track.group(frame).ok_or_else(|| refused("no key frame comes before this frame"))?;
-            let mut done = self.decode_group(job, pool, group.clone(), last);
-            if !matches!(done, Ok(false)) && !job.has_frame() {
-                done = self.decode_from_before(job, pool, group.clone(), done);
-            }
-            let is_done = done?;
+            let done = self.decode_group(job, pool, group.start, &group, last);
+            let is_done = self.decode_from_before(job, pool, &group, last, done)?;
             if !is_done || !wanted.is_next {
                 return Ok(());
             }
@@ -376,36 +377,43 @@ impl Decoder {
         }
     }
 
-    /// Decodes a group of H.264 again, from an earlier key frame on, and returns what came of that; `done` if there is
-    /// nothing to try. Unless the group begins with an IDR picture, libavcodec 59 drops the frames that are left at the
-    /// end until it has shown one, and refuses samples that name frames before the group as no longer needed.
+    /// Decodes a group again, from earlier key pictures on, and returns what came of that; `done` if there is nothing to
+    /// try. Unless a group begins with an IDR picture, libavcodec 59 drops the frames that are left at the end until it
+    /// has shown one, and refuses samples that name frames before the group as no longer needed.
     fn decode_from_before(
         &mut self,
         job: &Arc<Job>,
         pool: &Pool,
-        group: Range<u32>,
-        done: Result<bool, Arc<BlockError>>,
+        group: &Range<u32>,
+        last: u64,
+        mut done: Result<bool, Arc<BlockError>>,
     ) -> Result<bool, Arc<BlockError>> {
         let track = &job.wanted.track;
-        let earlier = track.key_before(group.start.saturating_sub(REORDERED)).filter(|start| *start < group.start);
-        let is_unread = done.as_ref().is_err_and(|error| matches!(**error, BlockError::Source(_)));
-        match earlier {
-            Some(start) if track.codec() == VideoCodec::H264 && !is_unread => {
-                (self.video, self.place) = (None, None);
-                let again = self.decode_group(job, pool, start..group.end, job.wanted.frame);
-                (self.video, self.place) = (None, None);
-                again
+        let is_done = |done: &Result<bool, Arc<BlockError>>| match done {
+            Ok(is_whole) => !is_whole || job.has_frame(),
+            Err(error) => matches!(**error, BlockError::Source(_)) || job.has_frame(),
+        };
+        let mut before = REORDERED;
+        while before <= BEFORE && !is_done(&done) {
+            let earlier = track.key_before(group.start.saturating_sub(before)).filter(|from| *from < group.start);
+            let Some(from) = earlier else { break };
+            if track.key_of(&stored(&job.wanted, group.start)?) == KeyPicture::Idr {
+                break;
             }
-            _ => done,
+            done = self.decode_group(job, pool, from, group, last);
+            before = if from == 0 { break } else { (group.start - from) * 2 };
         }
+        done
     }
 
-    /// Decodes the samples of a group until all are done (returns `true`), or enough.
+    /// Decodes the samples of a group until all are done (returns `true`), or enough. Decoding begins at sample `from`, a
+    /// key picture at or before the group. Frames that may be made of others that were not decoded are not kept.
     fn decode_group(
         &mut self,
         job: &Arc<Job>,
         pool: &Pool,
-        samples: Range<u32>,
+        from: u32,
+        samples: &Range<u32>,
         last: u64,
     ) -> Result<bool, Arc<BlockError>> {
         let wanted = &job.wanted;
@@ -418,13 +426,14 @@ impl Decoder {
             }
             _ => {
                 self.open(wanted)?;
-                Place { group, next: samples.start, last: None, took: Duration::ZERO }
+                Place { group, next: from, last: None, took: Duration::ZERO, key: None }
             }
         };
         let Some(process) = &mut self.process else { return Err(refused("no decoder")) };
+        let is_leading = |sample| sample < samples.start || wanted.track.is_leading(sample, samples.start);
         while place.next < samples.end {
             // A group that is half done is finished: its frames would otherwise be decoded again for their readers.
-            let is_long = samples.end - place.next > place.next - samples.start;
+            let is_long = samples.end - place.next > place.next.saturating_sub(samples.start);
             let is_enough = place.last.is_some_and(|shown| shown >= last) || is_long && pool.has_work();
             if job.has_frame() && is_enough {
                 self.place = Some(place);
@@ -433,10 +442,16 @@ impl Decoder {
             let bytes = stored(wanted, place.next)?;
             let start = Instant::now();
             let before = place.took;
-            let is_leading = wanted.track.is_leading(place.next, samples.start);
-            process.decode(place.next, is_leading, bytes, &mut |sample, pixels| {
+            let key = *place.key.get_or_insert_with(|| wanted.track.key_of(&bytes));
+            if key == KeyPicture::Part {
+                return Err(refused("no picture before it from which decoding can begin"));
+            }
+            let is_forgiven = key == KeyPicture::Open && is_leading(place.next);
+            process.decode(place.next, is_forgiven, bytes, &mut |sample, pixels| {
                 place.took = before + start.elapsed();
-                place.last = keep(job, sample, pixels, place.took).or(place.last);
+                if !is_leading(sample) {
+                    place.last = keep(job, sample, pixels, place.took).or(place.last);
+                }
             })?;
             place.next += 1;
         }
@@ -445,7 +460,9 @@ impl Decoder {
             self.video = None;
             let start = Instant::now();
             process.finish(&mut |sample, pixels| {
-                keep(job, sample, pixels, place.took + start.elapsed());
+                if !is_leading(sample) {
+                    keep(job, sample, pixels, place.took + start.elapsed());
+                }
             })?;
         }
         Ok(true)

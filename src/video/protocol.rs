@@ -10,8 +10,7 @@ use std::io::{self, Read, Write};
 pub(super) enum Kind {
     /// Begin to decode a video: width and height; the payload is the configuration of its track.
     Open = 1,
-    /// Decode a sample: its number; the payload is its bytes. The second number is [`LEADING`] if it may refer to frames
-    /// that were not decoded.
+    /// Decode a sample: its number; the payload is its bytes. The second number may be [`LEADING`].
     Sample = 2,
     /// Return all frames that are left.
     End = 3,
@@ -38,7 +37,7 @@ impl Kind {
 pub(super) const PAYLOAD: u32 = 64 << 20;
 /// The second number of a failure after which the process ends.
 pub(super) const ENDED: u32 = 1;
-/// The second number of a sample that is shown before the first key frame of what is decoded.
+/// The second number of a sample that may refer to frames that were not decoded.
 pub(super) const LEADING: u32 = 1;
 /// Longest reason of a failure in bytes.
 pub(super) const REASON: u32 = 256;

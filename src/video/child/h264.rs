@@ -159,8 +159,6 @@ impl Library {
                 context: (self.avcodec_alloc_context3)(decoder),
                 packet: (self.av_packet_alloc)(),
                 frame: (self.av_frame_alloc)(),
-                prefix: configuration.get(4).map_or(4, |byte| usize::from(byte & 3) + 1),
-                key: None,
             };
             let mut parameters = (self.avcodec_parameters_alloc)();
             let copy = (self.av_mallocz)(configuration.len() + PADDING).cast::<u8>();
@@ -200,34 +198,6 @@ pub(super) struct Video<'a> {
     context: Pointer,
     packet: *mut Packet,
     frame: *mut Frame,
-    /// Bytes of the length before each unit of a sample (ISO/IEC 14496-15, 5.3.3.1).
-    prefix: usize,
-    /// What the first sample is.
-    key: Option<Key>,
-}
-
-/// A picture from which decoding can begin.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Key {
-    /// No later sample refers to frames before it.
-    Idr,
-    /// Samples that are shown before it may.
-    Open,
-}
-
-impl Key {
-    /// Returns what a sample is by the kind of its first slice (ITU-T H.264, table 7-1).
-    fn of(mut sample: &[u8], prefix: usize) -> Self {
-        while let Some((length, rest)) = sample.split_at_checked(prefix) {
-            let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-            match rest.first().map(|byte| byte & 0x1f) {
-                Some(1..=4) => return Self::Open,
-                Some(5) | None => break,
-                Some(_) => sample = rest.get(length..).unwrap_or_default(),
-            }
-        }
-        Self::Idr
-    }
 }
 
 #[allow(unsafe_code, reason = "as above")]
@@ -302,8 +272,6 @@ impl Decoder for Video<'_> {
         if length == 0 {
             return Err("H.264: an empty sample".into());
         }
-        let key = *self.key.get_or_insert_with(|| Key::of(bytes, self.prefix));
-        let is_leading = is_leading && key == Key::Open;
         // SAFETY: the library allocates a packet of this length, with its padding.
         let sent = unsafe {
             if (self.library.av_new_packet)(self.packet, length) < 0 {
@@ -339,23 +307,6 @@ impl Drop for Video<'_> {
             (self.library.av_frame_free)(&raw mut self.frame);
             (self.library.av_packet_free)(&raw mut self.packet);
             (self.library.avcodec_free_context)(&raw mut self.context);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_what_its_first_slice_is() {
-        let parameters = [0, 0, 0, 2, 0x67, 9];
-        assert!(Key::of(&[&parameters[..], &[0, 0, 0, 1, 0x65]].concat(), 4) == Key::Idr);
-        assert!(Key::of(&[&parameters[..], &[0, 0, 0, 1, 0x41]].concat(), 4) == Key::Open);
-        assert!(Key::of(&[0, 1, 0x61], 2) == Key::Open);
-        // Nothing that is damaged may be left out after such a one.
-        for damaged in [&[][..], &[0, 0], &parameters, &[255; 8]] {
-            assert!(Key::of(damaged, 4) == Key::Idr);
         }
     }
 }
