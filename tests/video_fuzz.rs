@@ -18,7 +18,7 @@ use std::{
 use shardfs::{
     Verify,
     cache::{Buffer, Cache},
-    format::mp4::Track,
+    format::mp4::{Key, Track},
     source::{Source, Unlimited},
     video,
     view::{ReadContext, video::Footage},
@@ -28,8 +28,6 @@ use shardfs::{
 const FEW: u64 = 60;
 /// Frames that are read of each input.
 const FRAMES: u64 = 6;
-/// Samples before an open group from which it is decoded where it cannot be decoded by itself.
-const REORDERED: u32 = 16;
 /// Longest time for one input: a decoder that hangs is ended after 30 s.
 const LONGEST: Duration = Duration::from_secs(120);
 /// Largest peak of a decoder's memory. The pictures are small; damaged headers may say up to the bound of the process.
@@ -265,8 +263,13 @@ fn check_one(number: u64, seeds: &[Seed], counts: &mut Counts, may_be_killed: bo
             })
         };
         let group = seed.track.group(frame).unwrap();
-        let earlier = seed.track.key_before(group.start.saturating_sub(REORDERED));
-        if is_touched(group.clone()) || is_lost && may_be_killed {
+        let key = seed.track.sample(group.start).map(|sample| sample.stored()).unwrap();
+        // A key picture may need pictures before it.
+        let needed = match seed.track.key_of(&seed.bytes[key.start as usize..key.end as usize]) {
+            Key::Part => 0..group.end,
+            _ => group.clone(),
+        };
+        if is_touched(needed) || is_lost && may_be_killed {
             continue;
         }
         match (&read, &seed.frames[frame as usize]) {
@@ -275,7 +278,7 @@ fn check_one(number: u64, seeds: &[Seed], counts: &mut Counts, may_be_killed: bo
             }
             (Err(_), None) => {}
             // What libavcodec does not decode from the group's own key frame needs samples before it.
-            (Err(_), Some(_)) if is_touched(earlier.unwrap_or(0)..group.start) => {}
+            (Err(_), Some(_)) if is_touched(0..group.start) => {}
             (Ok(_), None) => panic!("input {number} ({}): a frame {frame} that the whole video has not", seed.name),
             (Err(fault), Some(_)) => panic!("input {number} ({}): frame {frame}: {}", seed.name, fault.error),
         }
