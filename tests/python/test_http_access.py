@@ -218,6 +218,45 @@ def test_clients_that_take_nothing(tmp_path):
         assert server_memory(server) - before < (64 << 20) + 100 * (256 << 10)
 
 
+def test_clients_that_will_ask_nothing_more(tmp_path):
+    """A request and the end of all requests: the answer is whole."""
+    content = os.urandom(4 << 20)
+    (tmp_path / "long.dat").write_bytes(content)
+    (tmp_path / "short.txt").write_bytes(b"short")
+    [(tmp_path / f"{number}.txt").touch() for number in range(3000)]
+    with serving(tmp_path) as server:
+        for path, end in [("short.txt", b"short"), ("long.dat", content), ("", b"0\r\n\r\n")]:
+            with socket.create_connection((server.host, server.port), timeout=TIMEOUT) as connection:
+                connection.sendall(f"GET /files/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                connection.shutdown(socket.SHUT_WR)
+                answer = b"".join(iter(lambda: connection.recv(1 << 20), b""))
+            assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(end), path
+
+
+def test_clients_that_are_gone(tmp_path):
+    """Who closes a connection in the middle of an answer gives its place back."""
+    with open(tmp_path / "big.dat", "wb") as file:
+        file.truncate(1 << 30)
+    [(tmp_path / f"{number:0200}").touch() for number in range(20_000)]
+
+    def sockets(server):
+        folder = Path("/proc", str(server.process.pid), "fd")
+        names = []
+        for entry in folder.iterdir():
+            with contextlib.suppress(OSError):
+                names.append(os.readlink(entry))
+        return sum(name.startswith("socket:") for name in names)
+
+    with serving(tmp_path) as server:
+        before = sockets(server)
+        for path in ["big.dat", ""] * 10:
+            connection = socket.create_connection((server.host, server.port), timeout=TIMEOUT)
+            connection.sendall(f"GET /files/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+            connection.close()
+        wait_for(lambda: sockets(server) == before, 20, "the end of all connections")
+
+
 def test_requests_within_requests(server):
     """Heads and bodies that say in two ways where they end: what another server may take for a second request is never
     answered as one."""

@@ -102,6 +102,8 @@ async fn answer_all(stream: impl AsyncRead + AsyncWrite + Unpin, handler: Arc<Ha
         .max_header_size(limits::REQUEST_HEAD)
         .max_headers(limits::REQUEST_HEADERS)
         .max_buf_size(2 * limits::REQUEST_HEAD)
+        // A client that will ask nothing more may still wait for its answer. If it is gone, a write fails.
+        .half_close(true)
         // Lent bytes go to the system call as they are, because nothing else may touch them.
         .writev(true)
         .serve_connection(TokioIo::new(stream), service);
