@@ -174,7 +174,7 @@ pub(crate) fn serve(site: &Arc<Site>, listener: TcpListener, ended: impl Future<
 
 fn router(site: &Arc<Site>) -> Router {
     Router::new()
-        .route("/", any(async || Redirect::temporary("/files/")))
+        .route("/", any(async || Redirect::temporary("/files/")).options(dav::answer))
         .route("/dav", any(dav::answer))
         .route("/dav/", any(dav::answer))
         .route("/dav/{*path}", any(dav::answer))

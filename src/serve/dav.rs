@@ -24,7 +24,7 @@ pub(super) const PREFIX: &str = "/dav";
 const ALLOW: &str = "OPTIONS, GET, HEAD, PROPFIND";
 const XML: (HeaderName, &str) = (header::CONTENT_TYPE, "application/xml; charset=utf-8");
 
-/// Answers a request below `/dav`.
+/// Answers a request below `/dav`, or the OPTIONS of `/` that Windows asks for first.
 pub(super) async fn answer(State(site): State<Arc<Site>>, request: Request) -> Response {
     answered(&site, request).await.unwrap_or_else(IntoResponse::into_response)
 }

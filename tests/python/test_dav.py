@@ -82,6 +82,14 @@ def propstats(server, path, body):
             for stat in response.iter(DAV + "propstat")}
 
 
+def test_options(server):
+    """Windows asks at the top of the server first whether it speaks WebDAV."""
+    for path in ["/", "/dav", "/dav/", "/dav/ep_001.wshard/"]:
+        status, headers, body = server.ask(path, "OPTIONS")
+        assert (status, headers["dav"], headers["ms-author-via"], body) == (200, "1", "DAV", b""), path
+        assert "PROPFIND" in headers["allow"]
+
+
 def test_properties_that_are_asked_for(server):
     """RFC 4918, 9.1: what is there with 200, what is not with 404, each named as it was asked for."""
     asked = "<prop><displayname/><getcontentlength/><x:a xmlns:x='urn:a&lt;b&amp;'/><y xmlns=''/></prop>"

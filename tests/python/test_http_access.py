@@ -80,6 +80,8 @@ def test_a_token_of_ones_own(token_file):
         assert server.get("/files/notes.txt", **AUTHORIZED)
         # Clients of WebDAV know passwords only.
         assert server.ask("/dav/")[1]["www-authenticate"].startswith("Basic")
+        assert server.ask("/", "OPTIONS")[1]["www-authenticate"].startswith("Basic")
+        assert server.ask("/", "OPTIONS", **AUTHORIZED)[0] == 200 and server.ask("/", **AUTHORIZED)[0] == 307
         password = ["curl", "-sS", "--fail", "-u", f"me:{TOKEN}", server.url + "/dav/notes.txt"]
         assert subprocess.run(password, capture_output=True, check=True).stdout == (FIXTURES / "notes.txt").read_bytes()
     for text in ["short", "", "with a space 0123456789"]:

@@ -89,7 +89,8 @@ impl Access {
         let text = "a token is needed: open the link that shardfs printed, or send 'Authorization: Bearer TOKEN'";
         let mut answer = Refusal::new(StatusCode::UNAUTHORIZED, text).into_response();
         // WebDAV clients can only send a password; a browser should not ask for one.
-        let is_dav = head.uri.path() == "/dav" || head.uri.path().starts_with("/dav/");
+        let path = head.uri.path();
+        let is_dav = path == "/dav" || path.starts_with("/dav/") || head.method == Method::OPTIONS && path == "/";
         let challenge = if is_dav { "Basic realm=\"shardfs\"" } else { "Bearer" };
         answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         Err(Box::new(answer))
