@@ -155,6 +155,11 @@ def test_odd_names(tmp_path):
         assert set(found) == {b"/dav/"} | {b"/dav/" + name for name in names}
         for name in names:
             assert server.get(address(os.fsdecode(name), "/dav/")) == b"content of " + name
+            # What stands before a colon would be a scheme, so clients put `./` before such a name.
+            assert server.get(address(os.fsdecode(name), "/dav/./")) == b"content of " + name
+        (tmp_path / "a:b.txt").write_bytes(b"colon")
+        cat = ["rclone", "--config", "/dev/null", "cat", f":webdav,url='{server.url}/dav/',vendor=other:a:b.txt"]
+        assert subprocess.run(cat, capture_output=True, check=True, timeout=TIMEOUT).stdout == b"colon"
 
 
 def test_davfs2(server, expected, tmp_path):

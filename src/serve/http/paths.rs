@@ -18,13 +18,14 @@ use crate::{
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Returns the entry at an address, given without `/files` or `/dav`. Empty names are ignored, so that a folder may
-/// have a slash behind it.
+/// have a slash behind it, and so is `.`, which clients put before a name with a colon (RFC 3986, 4.2).
 ///
 /// # Errors
 /// [`Refusal`] if it leads nowhere, or to an entry that the user who started the server may not read.
 pub(crate) fn find(volume: &Volume, address: &str) -> Result<Entry, Refusal> {
     let mut entry = volume.root()?;
-    for name in address.split('/').filter(|name| !name.is_empty()) {
+    let is_name = |name: &&str| !matches!(*name, "" | ".");
+    for name in address.split('/').filter(is_name) {
         let name: Vec<u8> = percent_decode_str(name).collect();
         // No file has a slash, NUL or only dots as its name. Each part stays one name, never a path.
         if name.contains(&b'/') || name.contains(&0) || name == b"." || name == b".." {
@@ -32,7 +33,7 @@ pub(crate) fn find(volume: &Volume, address: &str) -> Result<Entry, Refusal> {
         }
         entry = entry.get(Path::new(OsStr::from_bytes(&name)))?;
     }
-    let is_file_as_folder = address.ends_with('/') && !entry.is_folder();
+    let is_file_as_folder = !address.rsplit('/').next().is_some_and(|last| is_name(&last)) && !entry.is_folder();
     if is_file_as_folder || !is_shown(&entry) { Err(Refusal::not_found()) } else { Ok(entry) }
 }
 
@@ -108,14 +109,16 @@ mod tests {
             found("/ep_001.wshard//signal/joint%5Fpos.npy").as_deref(),
             Ok("/files/ep_001.wshard/signal/joint_pos.npy")
         );
+        assert_eq!(found("/./ep_001.wshard/.").as_deref(), Ok("/files/ep_001.wshard/"));
         let wrong = [
             "/..",
             "/%2e%2e",
             "/%2E%2E/Cargo.toml",
             "/ep_001.wshard/..%2f..%2fCargo.toml",
             "/ep_001.wshard%2Fsignal",
-            "/.",
+            "/%2e",
             "/notes.txt/",
+            "/notes.txt/.",
             "/notes.txt/x",
             "/nothing",
             "/notes.txt%00",
