@@ -52,7 +52,7 @@ use axum::{
     response::IntoResponse,
     routing::any,
 };
-use http::{HeaderMap, header, request::Parts};
+use http::{header, request::Parts};
 use serde::Serialize;
 
 use super::{
@@ -74,12 +74,6 @@ pub(super) async fn folder(site: &Arc<Site>, folder: &Entry, head: &Parts) -> Re
     let folder = folder.clone();
     let query = Query::parse(head.uri.query().unwrap_or_default());
     page(site, move |site| viewer::entry(&site.volume, &folder, &query)).await
-}
-
-/// Returns whether a client accepts HTML.
-pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
-    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    accepted.flat_map(|value| value.split(',')).any(|range| range.trim().starts_with("text/html"))
 }
 
 /// Answers with the page of an error.

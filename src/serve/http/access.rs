@@ -79,7 +79,7 @@ impl Access {
         }
         if let Some(rest) = secret.in_address(head) {
             // Programs may follow no redirect, and keep no history.
-            if !crate::serve::page::is_wanted(&head.headers) {
+            if super::listing::wanted(&head.headers).is_some() {
                 return Ok(());
             }
             if let Some(answer) = secret.exchange(rest) {

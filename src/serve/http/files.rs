@@ -32,7 +32,7 @@ const POLICY: &str = "default-src 'none'; img-src 'self'; media-src 'self'; styl
 
 /// Answers a request below `/files`, whose body is ignored.
 pub(in crate::serve) async fn answer(site: &Arc<Site>, head: Parts) -> Response {
-    let wants_page = page::is_wanted(&head.headers);
+    let wants_page = listing::wanted(&head.headers).is_none();
     match answered(site, "/files", head).await {
         Ok(response) => response,
         Err(refusal) if wants_page => page::refused(site, refusal),
