@@ -189,6 +189,30 @@ def test_a_phone_says_what_containers_hold(browser, fixtures_server):
     context.close()
 
 
+def test_long_texts_in_both_directions(page, tmp_path):
+    """The pages of a text follow each other and begin with a line, also on the way back."""
+    lines = [f"{number} ż" * (number % 90 + 1) for number in range(3000)]
+    text = "\n".join(lines)
+    (tmp_path / "long.txt").write_text(text)
+    with serving(tmp_path) as server:
+        page.open(server.url + "/-/view/long.txt")
+        parts = []
+
+        def on(which):
+            parts.append(page.page.locator("pre.source").text_content())
+            link = page.page.locator(f"nav.pages a[rel={which}]")
+            return link.count() and page.open(server.url + "/-/view/long.txt" + link.get_attribute("href"))
+
+        while on("next"):
+            pass
+        forward = list(parts)
+        assert len(forward) > 3 and "".join(forward) == text and all(part.endswith("\n") for part in forward[:-1])
+        parts.clear()
+        while on("prev"):
+            pass
+        assert parts == forward[::-1]
+
+
 def test_containers_of_many_items(page, tmp_path, writers):
     """A page of 100,000 items has some of them, and leads to the others."""
     count = 100_000
