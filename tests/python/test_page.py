@@ -189,6 +189,30 @@ def test_a_phone_says_what_containers_hold(browser, fixtures_server):
     context.close()
 
 
+def test_texts_are_shown_as_they_are(page, tmp_path):
+    """Lines end in LF or CR LF, a first line may be empty, and JSON is parsed as it is stored."""
+    (tmp_path / "crlf.txt").write_bytes(b"\r\na\r\n\r\nb\tc\x1b\r\n")
+    (tmp_path / "blank.txt").write_bytes(b"\n\nlast")
+    value = {"a\u202eb": "\u202e\x7f\u0085<b>&amp;'\"", "b": 1}
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    (tmp_path / "crlf.json").write_bytes(text.replace("\n", "\r\n").encode())
+    (tmp_path / "broken.json").write_bytes(b"\n{\r\n")
+    (tmp_path / "empty.json").touch()
+    with serving(tmp_path) as server:
+        def source(name):
+            page.open(server.url + "/-/view/" + name)
+            return page.page.locator("pre.source").text_content()
+        assert source("crlf.txt") == "\na\n\nb\tc\ufffd1B\n"
+        assert source("blank.txt") == "\n\nlast"
+        assert source("broken.json") == "\n{\n"
+        page.open(server.url + "/-/view/crlf.json")
+        assert page.page.locator("#json .key").all_text_contents() == list(value)
+        assert json.loads(page.page.locator("#json .string").text_content()) == value["a\u202eb"]
+        page.open(server.url + "/-/view/empty.json")
+        assert "empty" in page.page.locator(".empty").text_content()
+        page.quiet()
+
+
 def test_long_texts_in_both_directions(page, tmp_path):
     """The pages of a text follow each other and begin with a line, also on the way back."""
     lines = [f"{number} ż" * (number % 90 + 1) for number in range(3000)]

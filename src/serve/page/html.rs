@@ -41,25 +41,34 @@ impl Html {
         self
     }
 
-    /// Text, or the value of an attribute between double quotes. Control characters, and those that change the
-    /// direction of text, are shown as their code points.
+    /// Text, or the value of an attribute between double quotes. Control characters that do not end a line, and those
+    /// that change the direction of text, are shown as their code points.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
-        for c in text.chars() {
+        let mut chars = text.chars().peekable();
+        while let Some(c) = chars.next() {
             match c {
-                '&' => self.text.push_str("&amp;"),
-                '<' => self.text.push_str("&lt;"),
-                '>' => self.text.push_str("&gt;"),
-                '"' => self.text.push_str("&quot;"),
-                '\'' => self.text.push_str("&#39;"),
+                '\r' if chars.peek() == Some(&'\n') => {}
                 '\n' | '\t' => self.text.push(c),
                 // Writing to a String cannot fail.
                 c if c.is_control() || is_directional(c) => {
                     let _ = write!(self.text, "\u{fffd}{:02X}", u32::from(c));
                 }
-                c => self.text.push(c),
+                c => self.character(c),
             }
         }
         self
+    }
+
+    /// A character as it is, which is never markup.
+    fn character(&mut self, c: char) {
+        match c {
+            '&' => self.text.push_str("&amp;"),
+            '<' => self.text.push_str("&lt;"),
+            '>' => self.text.push_str("&gt;"),
+            '"' => self.text.push_str("&quot;"),
+            '\'' => self.text.push_str("&#39;"),
+            c => self.text.push(c),
+        }
     }
 
     /// A name, as [`Self::text`], that may be broken into lines behind its separators.
@@ -190,7 +199,7 @@ fn text_of(file: &Entry, tag: Option<u128>, done: &mut u64) -> Result<String, Re
     }
     *done += bytes.len() as u64;
     let mut html = Html::default();
-    html.text(&String::from_utf8_lossy(&bytes));
+    String::from_utf8_lossy(&bytes).chars().for_each(|c| html.character(c));
     Ok(html.text)
 }
 
@@ -241,6 +250,13 @@ mod tests {
         let mut html = Html::default();
         html.fill("<p title=\"{}\">", &["\"><script>'&\u{202e}\u{1b}"]);
         assert_eq!(html.into_text(), "<p title=\"&quot;&gt;&lt;script&gt;&#39;&amp;\u{fffd}202E\u{fffd}1B\">");
+    }
+
+    #[test]
+    fn lines_end_in_two_ways() {
+        let mut html = Html::default();
+        html.text("a\r\nb\nc\rd\r");
+        assert_eq!(html.into_text(), "a\nb\nc\u{fffd}0Dd\u{fffd}0D");
     }
 
     #[test]
