@@ -237,6 +237,15 @@ def test_long_texts_in_both_directions(page, tmp_path):
         assert parts == forward[::-1]
 
 
+def test_without_javascript(browser, fixtures_server):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    for at in ["/-/view/ep_001.wshard/signal/joint_pos.npy", "/files/table.idv/", "/files/drive.mcap/"]:
+        page.goto(fixtures_server.url + at)
+        assert "JavaScript" in page.locator("noscript .notice").inner_text(), at
+    context.close()
+
+
 def test_containers_of_many_items(page, tmp_path, writers):
     """A page of 100,000 items has some of them, and leads to the others."""
     count = 100_000

@@ -137,9 +137,10 @@ impl Html {
     pub(super) fn section(&mut self, class: &'static str, name: &'static str, label: &'static str, about: &Value) {
         let markup = r#"<section class="{}" id="{}" aria-label="{}" data-{}="{}"></section>"#;
         self.fill(markup, &[class, name, label, name, &about.to_string()]);
+        self.raw(r#"<noscript><p class="notice">JavaScript is needed to show what is here.</p></noscript>"#);
     }
 
-    /// Adds all of a file as text. A document has at most one file.
+    /// Adds all of a file as it is, for a script that parses it. A document has at most one file.
     pub(super) fn file(&mut self, file: &Entry) -> &mut Self {
         self.file = Some((self.text.len(), file.clone()));
         self
