@@ -61,6 +61,8 @@ def test_tensors_are_a_table_that_can_be_sorted_and_filtered(page, models):
     assert rows(page)[0][0] == "norm.weight.npy"
     page.page.get_by_label("Filter names").fill("weight")
     assert page.page.locator(".files tbody tr:visible").count() == 2
+    page.page.get_by_label("Filter names").fill("BF16")
+    assert page.page.locator(".files tbody tr:visible .name").all_text_contents() == ["norm.weight.npy"]
     page.open(models.url + "/files/small.safetensors/?view=arrays&q=bf16")
     assert [line[0] for line in rows(page)] == ["norm.weight.npy"]
     page.page.get_by_role("link", name="Files").click()

@@ -117,8 +117,9 @@ const shardfs = {
   // Names of a listing that is whole are filtered here; of a longer one the server finds them.
   if (filter && filter.dataset.long !== "true") {
     const rows = [...document.querySelectorAll(".files tbody tr")];
-    const names = rows.map((row) => row.querySelector(".name").textContent.toLowerCase());
-    const apply = () => rows.forEach((row, index) => (row.hidden = !names[index].includes(filter.value.toLowerCase())));
+    const lower = (row, what) => row.querySelector(what)?.textContent.toLowerCase();
+    const matches = (row, wanted) => lower(row, ".name").includes(wanted) || lower(row, ".of-arrays .dtype") === wanted;
+    const apply = () => rows.forEach((row) => (row.hidden = !matches(row, filter.value.toLowerCase())));
     if (new URLSearchParams(location.search).get("q") === null) {
       filter.form.addEventListener("submit", (event) => event.preventDefault());
       filter.addEventListener("input", apply);
