@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from support import FIXTURES, GOLDEN, address, load_expected, mounted, sha256
+from support import FIXTURES, GOLDEN, address, load_expected, mounted, serving, sha256
 from support.browser import browser, fixtures_server, go, golden_server, page  # noqa: F401 - fixtures
 
 # The pixels of the frame that a camera shows, row by row, as RGBA.
@@ -100,6 +100,21 @@ def test_frames_of_rlds_episodes(page, golden_server):
     page.quiet()
     assert page.open(golden_server.url + address(f"rlds/{name}/")) == 200
     assert "train 0" in page.page.content()
+
+
+def test_what_is_left_out_is_said(page, tmp_path, fixtures_server, writers):
+    steps = 2
+    shapes = {f"signal/s{number:03}": [] for number in range(100)} | {"signal/wide": [600]}
+    channels = [writers.channel(name, "float32", shape) for name, shape in shapes.items()]
+    blocks = [(name, np.zeros([steps, *shape], "<f4").tobytes()) for name, shape in shapes.items()]
+    writers.write_shard(tmp_path / "many.wshard", writers.meta_blocks("many", steps, channels) + blocks)
+    with serving(tmp_path) as server:
+        page.open(server.url + "/files/many.wshard/")
+        assert page.page.locator(".note").all_text_contents() == [
+            "Curves are drawn of the first 96 of 100 signals.", "1 array with more than 512 values a step: no curves."]
+    page.open(fixtures_server.url + "/files/ep_001.wshard/")
+    assert page.page.locator(".note").count() == 0
+    page.quiet()
 
 
 def test_playing(page, fixtures_server):

@@ -8,7 +8,7 @@ import urllib.request
 import numpy as np
 import pytest
 
-from support import FIXTURES, mounted
+from support import FIXTURES, mounted, serving
 from support.browser import browser, fixtures_server, page  # noqa: F401 - fixtures
 
 BUCKETS = 480
@@ -64,6 +64,18 @@ def test_pictures_beside_the_slider(page, fixtures_server):
             assert re.fullmatch(rf"/files/drive\.mcap/{topic}/images/0*{row}\.(jpg|png)", address), (place, address)
     assert page.page.evaluate("location.hash") == "#t=10000"
     page.quiet()
+
+
+def test_more_topics_than_rows(page, tmp_path, writers):
+    topics = [(f"/t{number}", "json", 1) for number in range(70)]
+    messages = [(number, 10**9 + number, b"{}") for number in range(70)]
+    (tmp_path / "many.mcap").write_bytes(writers.mcap([("S", "jsonschema", b"{}")], topics, messages))
+    with serving(tmp_path) as server:
+        page.open(server.url + "/files/many.mcap/")
+        page.page.locator(".track").nth(63).wait_for()
+        assert page.page.locator(".track").count() == 64
+        assert page.page.locator(".note").text_content().startswith("The first 64 of 70 topics are shown")
+        page.quiet()
 
 
 def test_odd_requests(fixtures_server):

@@ -4,7 +4,12 @@ use std::{borrow::Cow, collections::HashMap, ops::ControlFlow, path::Path};
 
 use serde::Serialize;
 
-use super::{elements::Elements, folder, html::Html, meta};
+use super::{
+    elements::Elements,
+    folder,
+    html::{Html, counted},
+    meta,
+};
 use crate::{
     format::{DType, ElementType},
     serve::http::paths,
@@ -41,6 +46,9 @@ pub(super) struct Episode {
     pub(super) groups: Vec<Group>,
     /// The path of an array that holds a text for each step: what was said or asked for.
     texts: Option<String>,
+    /// What the player does not show, in sentences.
+    #[serde(skip)]
+    pub(super) left_out: Vec<String>,
     /// Documents of metadata, with the name of each.
     #[serde(skip)]
     pub(super) meta: Vec<(&'static str, Html)>,
@@ -105,6 +113,13 @@ struct Found {
     shape: Vec<u64>,
 }
 
+impl Found {
+    /// Elements of a row.
+    fn columns(&self) -> u64 {
+        self.shape.iter().skip(1).fold(1, |all, axis| all.saturating_mul(*axis))
+    }
+}
+
 impl Episode {
     /// Returns the episode of a folder; `None` if the folder is none. `inside` is its path in its container, and
     /// `overview` describes the container.
@@ -113,33 +128,48 @@ impl Episode {
     /// Those of listing the folder.
     pub(super) fn of(folder: &Entry, overview: &Overview, inside: &str) -> Result<Option<Self>, Error> {
         let Some(timeline) = folder.timeline()? else { return Ok(None) };
-        let found = match &overview.contents {
-            Contents::Items { items, .. } if inside.is_empty() => of_items(items),
+        let (found, has_all) = match &overview.contents {
+            Contents::Items { items, .. } if inside.is_empty() => (of_items(items), true),
             _ => of_folder(folder)?,
         };
         let documents = timeline.documents.iter();
         let meta =
             documents.filter_map(|(name, path)| Some((*name, meta::document(&folder.get(path).ok()?)?))).collect();
-        let mut cameras = cameras(folder)?;
+        let (mut cameras, has_all_frames) = cameras(folder)?;
+        let mut stacks = Vec::new();
         for camera in &mut cameras {
             let path = timeline.stacks.map(|stacks| format!("{stacks}{}.npy", camera.name));
             let Some(stack) = found.iter().find(|found| Some(&found.path) == path.as_ref()) else { continue };
             if let [_, height, width] | [_, height, width, _] = stack.shape[..] {
                 camera.size = Some((width, height));
             }
+            stacks.push(&*stack.path);
             if stack.dtype == DType::U16 {
                 camera.depth = Some(paths::encode(&folder.path().join(&stack.path)));
             }
         }
         let steps = timeline.steps.unwrap_or_else(|| steps(&cameras, &found));
-        let groups = groups(folder, &found, steps, &timeline.units);
+        let (signals, wide): (Vec<&Found>, Vec<&Found>) =
+            found.iter().filter(|found| is_signal(found, steps)).partition(|found| found.columns() <= WIDEST);
+        let wide = wide.iter().filter(|found| !stacks.contains(&&*found.path)).count();
+        let count = signals.len();
+        let left_out = [
+            (count > SIGNALS).then(|| format!("Curves are drawn of the first {SIGNALS} of {count} signals.")),
+            (wide > 0).then(|| {
+                format!("{} with more than {WIDEST} values a step: no curves.", counted(wide as u64, "array"))
+            }),
+            (!has_all).then(|| format!("Only the first {ENTRIES} entries of each folder are looked at for signals.")),
+            (!has_all_frames).then(|| format!("Some frames are not shown; at most {CAMERAS} cameras are.")),
+        ];
+        let left_out = left_out.into_iter().flatten().collect();
+        let groups = groups(folder, &signals, &timeline.units);
         let texts = found.iter().find(|found| is_text(found) && found.shape.first() == Some(&steps));
         let texts = texts.map(|found| paths::encode(&folder.path().join(&found.path)));
         let beside = folder.path().parent().unwrap_or(Path::new(""));
         let address = |name: String| format!("/files/{}/", paths::encode(&beside.join(name)));
         let (previous, next) = timeline.neighbours.unwrap_or_default();
         let neighbours = Neighbours { previous: previous.map(address), next: next.map(address) };
-        Ok(Some(Self { steps, rate: timeline.rate, cameras, groups, texts, meta, neighbours }))
+        Ok(Some(Self { steps, rate: timeline.rate, cameras, groups, texts, left_out, meta, neighbours }))
     }
 
     /// Returns the address of a camera's first frame.
@@ -160,11 +190,13 @@ fn of_items(items: &[Item]) -> Vec<Found> {
     found.collect()
 }
 
-/// Returns the arrays in a folder.
-fn of_folder(folder: &Entry) -> Result<Vec<Found>, Error> {
-    let (mut found, mut folders) = (Vec::new(), vec![(String::new(), folder.clone())]);
+/// Returns the arrays in a folder, and whether these are all.
+fn of_folder(folder: &Entry) -> Result<(Vec<Found>, bool), Error> {
+    let (mut found, mut has_all, mut folders) = (Vec::new(), true, vec![(String::new(), folder.clone())]);
     while let Some((above, own)) = folders.pop() {
-        for row in folder::first_rows(&own, ENTRIES)? {
+        let rows = folder::first_rows(&own, ENTRIES + 1)?;
+        has_all &= rows.len() <= ENTRIES;
+        for row in rows.iter().take(ENTRIES) {
             let Some(name) = row.name().to_str() else { continue };
             // The tree leaves out damaged parts.
             let Ok(entry) = own.get(name) else { continue };
@@ -180,7 +212,7 @@ fn of_folder(folder: &Entry) -> Result<Vec<Found>, Error> {
             }
         }
     }
-    Ok(found)
+    Ok((found, has_all))
 }
 
 /// Guesses the number of steps: the most common length of arrays, or the end of the longest camera if that is more.
@@ -213,25 +245,23 @@ pub(super) fn texts(array: &Elements) -> Result<Vec<String>, Error> {
     Ok(bytes.chunks_exact(array.columns as usize).map(text).collect())
 }
 
-/// Groups the arrays that have a row for each step by their folder.
-fn groups(folder: &Entry, found: &[Found], steps: u64, units: &HashMap<String, String>) -> Vec<Group> {
+/// Returns whether an array has values of each step.
+fn is_signal(found: &Found, steps: u64) -> bool {
+    let is_time = found.path.starts_with("time/");
+    found.shape.first() == Some(&steps) && found.columns() > 0 && !is_text(found) && !is_time
+}
+
+/// Groups signals by their folder.
+fn groups(folder: &Entry, signals: &[&Found], units: &HashMap<String, String>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    let is_curve = |found: &&Found| {
-        let columns = found.shape.iter().skip(1).try_fold(1u64, |all, axis| all.checked_mul(*axis));
-        let is_time = found.path.starts_with("time/");
-        found.shape.first() == Some(&steps)
-            && columns.is_some_and(|columns| (1..=WIDEST).contains(&columns))
-            && !is_text(found)
-            && !is_time
-    };
-    for found in found.iter().filter(is_curve).take(SIGNALS) {
+    for found in signals.iter().take(SIGNALS) {
         let stored = found.path.strip_suffix(".npy").unwrap_or(&found.path);
         let (group, name) = stored.split_once('/').unwrap_or((stored, stored));
         let signal = Signal {
             name: name.to_owned(),
             path: paths::encode(&folder.path().join(&found.path)),
             dtype: found.dtype.name(),
-            columns: found.shape.iter().skip(1).product(),
+            columns: found.columns(),
             unit: units.get(stored).cloned(),
         };
         match groups.iter_mut().find(|known| known.name == group) {
@@ -246,14 +276,15 @@ fn groups(folder: &Entry, found: &[Found], steps: u64, units: &HashMap<String, S
     groups
 }
 
-/// Returns the folders below `images/` that hold frames.
-fn cameras(episode: &Entry) -> Result<Vec<Camera>, Error> {
-    let Ok(images) = episode.get("images") else { return Ok(Vec::new()) };
+/// Returns the folders below `images/` that hold frames, and whether these are all frames.
+fn cameras(episode: &Entry) -> Result<(Vec<Camera>, bool), Error> {
+    let Ok(images) = episode.get("images") else { return Ok((Vec::new(), true)) };
     let mut open = vec![(images, String::new(), 0)];
-    let (mut cameras, mut looked_into, mut left) = (Vec::new(), 0, RUNS);
+    let (mut cameras, mut looked_into, mut left, mut has_all) = (Vec::new(), 0, RUNS, true);
     while let Some((folder, name, depth)) = open.pop() {
         looked_into += 1;
         if looked_into > FOLDERS || cameras.len() == CAMERAS {
+            has_all = false;
             break;
         }
         let (mut runs, mut inner): (Vec<Run>, Vec<String>) = (Vec::new(), Vec::new());
@@ -264,7 +295,9 @@ fn cameras(episode: &Entry) -> Result<Vec<Camera>, Error> {
                 FileKind::File => add_frame(&mut runs, name),
                 _ => {}
             }
-            if runs.len() > left { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            let is_full = runs.len() > left;
+            has_all &= !is_full;
+            if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         let below = |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name}/{inner}") };
         for inner in inner.iter().rev() {
@@ -277,7 +310,7 @@ fn cameras(episode: &Entry) -> Result<Vec<Camera>, Error> {
             cameras.push(Camera { name, folder: paths::address(&folder), runs, size: None, depth: None });
         }
     }
-    Ok(cameras)
+    Ok((cameras, has_all))
 }
 
 /// Adds a frame by the name of its file; other names are ignored.

@@ -7,7 +7,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{elements::Elements, html::Html};
+use super::{
+    elements::Elements,
+    html::{self, Html},
+};
 use crate::{
     format::DType,
     serve::http::paths,
@@ -30,8 +33,22 @@ const WHOLE: u64 = 1 << 16;
 pub(super) fn write(main: &mut Html, container: &Entry, recording: &Recording) {
     let Some((first, last)) = recording.times else { return };
     let below = |path: &str| paths::encode(&container.path().join(path));
+    let with_messages = || recording.topics.iter().filter(|topic| topic.messages > 0);
+    // Of very many topics some are not described.
+    let others = recording.topic_count.saturating_sub(recording.topics.len() as u64);
+    let topics = with_messages().count() as u64 + others;
+    let cameras = with_messages().take(TOPICS).filter(|topic| topic.pictures).count() as u64;
+    for (most, all, what) in [(TOPICS as u64, topics, "topics are"), (CAMERAS as u64, cameras, "cameras are")] {
+        if all > most {
+            let [most, all] = [most, all].map(html::grouped);
+            main.fill(
+                r#"<p class="note">The first {} of {} {} shown; all are in the files below.</p>"#,
+                &[&most, &all, what],
+            );
+        }
+    }
     let mut cameras = 0;
-    let topics = recording.topics.iter().filter(|topic| topic.messages > 0).take(TOPICS).map(|topic| {
+    let topics = with_messages().take(TOPICS).map(|topic| {
         cameras += usize::from(topic.pictures);
         json!({
             "name": topic.name,

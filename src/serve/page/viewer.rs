@@ -209,7 +209,11 @@ fn write_player(main: &mut Html, episode: &Episode, folder: &Entry) {
     } else {
         main.raw(r#"<p class="empty">This episode has no steps.</p>"#);
     }
-    main.raw(r#"</section><div class="beside"><section class="signals" id="signals" aria-label="Signals">"#);
+    main.raw("</section>");
+    for note in &episode.left_out {
+        main.fill(r#"<p class="note">{}</p>"#, &[note]);
+    }
+    main.raw(r#"<div class="beside"><section class="signals" id="signals" aria-label="Signals">"#);
     main.raw(r#"<h2 class="hidden">Signals</h2></section><aside class="meta" aria-label="Metadata">"#);
     for (name, document) in &episode.meta {
         main.fill("<h2>{}</h2>", &[name]).push(document);
