@@ -6,6 +6,7 @@ import functools
 import json
 from unittest import mock
 
+import h5py
 import numpy as np
 import pytest
 
@@ -247,6 +248,21 @@ def test_a_parquet_file_is_a_table_on_its_page(page, written):
     page.until("document.getElementById('table').table.answer?.heads.length === 15")
     assert "no rows" in page.page.locator("#table .pager").text_content()
     page.quiet()
+
+
+def test_arrays_of_many_columns(page, tmp_path):
+    wide = np.arange(2 * 20_000, dtype="<i4").reshape(2, 5, 4000)
+    with h5py.File(tmp_path / "wide.h5", "w") as file:
+        file["wide"] = wide
+    with serving(tmp_path) as server:
+        answer = json.loads(server.get("/-/api/rows/wide.h5/wide.npy?column=19990&columns=24"))
+        assert answer["columns"] == 20_000 and [head["name"] for head in answer["heads"]] == [
+            f"4,{number}" for number in range(3990, 4000)]
+        assert answer["cells"] == wide.reshape(2, -1)[:, 19_990:].T.astype(str).tolist()
+        page.open(server.url + "/-/view/wide.h5/wide.npy#row=0")
+        page.page.locator(".grid tr.target").wait_for()
+        assert "of 20000" in page.page.locator(".pager").all_text_contents()[-1].replace("\u202f", "")
+        page.quiet()
 
 
 def test_damaged_parquet_files_say_so(page, written):

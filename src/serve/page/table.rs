@@ -21,8 +21,6 @@ const ROWS: u64 = 200;
 const COLUMNS: u64 = 32;
 /// Bytes of the cells of one answer. Columns after that have an error instead of cells.
 const CELLS: usize = 1 << 20;
-/// Columns of an array that have names; those behind are not shown as a table.
-const NAMES: u64 = 10_000;
 /// Entries of a folder that may be columns; a folder with more is no table.
 const ENTRIES: usize = 256;
 /// Bytes of the names of keys that are read.
@@ -33,12 +31,19 @@ const FILES: usize = 16;
 /// A table.
 pub(super) struct Table {
     pub(super) rows: u64,
-    pub(super) columns: Vec<Head>,
+    columns: Columns,
+}
+
+/// The columns of a table.
+enum Columns {
+    /// Those of an array, which may be very many.
+    Parts(Elements),
+    Heads(Vec<Head>),
 }
 
 /// What is known of a column before it is opened.
 #[derive(Debug, Clone)]
-pub(super) struct Head {
+struct Head {
     name: String,
     kind: String,
     source: Source,
@@ -67,7 +72,7 @@ impl Table {
     /// Those of reading the container.
     pub(super) fn of(entry: &Entry, overview: Option<&Overview>, inside: &str) -> Result<Option<Self>, Error> {
         if let Some(array) = Elements::of(entry)? {
-            return Ok(Some(Self::of_array(&array)));
+            return Ok(Some(Self { rows: array.rows, columns: Columns::Parts(array) }));
         }
         if is_stored(entry) {
             return Ok(Some(Self::of_stored(entry)?));
@@ -92,31 +97,7 @@ impl Table {
             let source = Source::Open(Column::Stored { table: table.clone(), number, is_numeric });
             Head { name, kind, source }
         };
-        Ok(Self { rows: table.rows(), columns: table.columns().enumerate().map(head).collect() })
-    }
-
-    fn of_array(array: &Elements) -> Self {
-        let axes = &array.shape.get(1..).unwrap_or_default();
-        let name = |column: u64| {
-            let mut rest = column;
-            let mut parts: Vec<String> = Vec::new();
-            for axis in axes.iter().rev().filter(|axis| **axis > 0) {
-                parts.push((rest % axis).to_string());
-                rest /= axis;
-            }
-            parts.reverse();
-            if parts.is_empty() { "value".into() } else { parts.join(",") }
-        };
-        // Of very wide arrays only the first columns are shown: such rows are often pictures, which are better seen as
-        // pictures.
-        let columns = array.columns.min(NAMES);
-        let kind = array.dtype.name();
-        let columns = (0..columns).map(|column| Head {
-            name: name(column),
-            kind: kind.to_string(),
-            source: Source::Open(Column::Part(array.clone(), column)),
-        });
-        Self { rows: array.rows, columns: columns.collect() }
+        Ok(Self { rows: table.rows(), columns: Columns::Heads(table.columns().enumerate().map(head).collect()) })
     }
 
     fn of_table(container: &Entry, table: &overview::Table) -> Self {
@@ -132,7 +113,8 @@ impl Table {
             };
             Head { name: column.name.clone(), kind: column.kind.clone(), source }
         };
-        Self { rows: table.rows, columns: table.columns.iter().filter(|column| !column.hidden).map(head).collect() }
+        let shown = table.columns.iter().filter(|column| !column.hidden);
+        Self { rows: table.rows, columns: Columns::Heads(shown.map(head).collect()) }
     }
 
     /// Returns the arrays of a folder as columns, if they are all of one length. `x` with `x_offset` beside it is
@@ -175,7 +157,15 @@ impl Table {
             });
         }
         // A single column is better seen as an array.
-        Ok(rows.filter(|_| columns.len() > 1).map(|rows| Self { rows, columns }))
+        Ok(rows.filter(|_| columns.len() > 1).map(|rows| Self { rows, columns: Columns::Heads(columns) }))
+    }
+
+    /// Returns the number of columns.
+    pub(super) fn width(&self) -> u64 {
+        match &self.columns {
+            Columns::Parts(array) => array.columns,
+            Columns::Heads(heads) => heads.len() as u64,
+        }
     }
 
     /// Returns the rows and columns that the query asks for, within limits: how many there are, the first row and column
@@ -184,11 +174,16 @@ impl Table {
         let count = query.number("count").unwrap_or(50).clamp(1, ROWS);
         let from = query.number("from").unwrap_or(0).min(self.rows.saturating_sub(1));
         let count = count.min(self.rows - from.min(self.rows));
-        let total = self.columns.len() as u64;
+        let total = self.width();
         let column = query.number("column").unwrap_or(0).min(total.saturating_sub(1));
         let columns = query.number("columns").unwrap_or(COLUMNS).clamp(1, COLUMNS);
         let (mut heads, mut shown, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for head in self.columns.iter().skip(column as usize).take(columns as usize) {
+        let range = column..total.min(column.saturating_add(columns));
+        let asked: Vec<Head> = match &self.columns {
+            Columns::Parts(array) => range.map(|number| Head::part(array, number)).collect(),
+            Columns::Heads(heads) => heads.get(range.start as usize..range.end as usize).unwrap_or_default().to_vec(),
+        };
+        for head in asked {
             let opened = head.open();
             let (cells, numeric) = match &opened {
                 _ if bytes > CELLS => (Err("there is no room for more text in one answer".to_owned()), false),
@@ -220,6 +215,19 @@ impl Table {
 }
 
 impl Head {
+    /// A column of an array: its name is the indexes along the axes behind the first.
+    fn part(array: &Elements, number: u64) -> Self {
+        let (mut rest, mut parts) = (number, Vec::new());
+        for axis in array.shape.iter().skip(1).rev() {
+            parts.push((rest % axis.max(&1)).to_string());
+            rest /= axis.max(&1);
+        }
+        parts.reverse();
+        let name = if parts.is_empty() { "value".into() } else { parts.join(",") };
+        let source = Source::Open(Column::Part(array.clone(), number));
+        Self { name, kind: array.dtype.name().into_owned(), source }
+    }
+
     fn page(&self) -> Option<String> {
         match &self.source {
             Source::Folder { container, path, .. } => {

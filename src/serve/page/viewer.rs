@@ -225,7 +225,7 @@ fn write_table(main: &mut Html, table: &Table, entry: &Entry) {
     let about = json!({
         "source": format!("/-/api/rows/{}", paths::encode(entry.path())),
         "rows": table.rows,
-        "columns": table.columns.len(),
+        "columns": table.width(),
     });
     main.section("rows", "table", "Rows", &about);
 }
