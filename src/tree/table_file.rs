@@ -65,7 +65,8 @@ impl TableFile {
             (_, path) => path.join("."),
         };
         let kind = match leaf.values {
-            Values::Numbers(dtype) => dtype.name().into_owned(),
+            Values::Numbers(dtype) => leaf.narrow.unwrap_or(dtype).name().into_owned(),
+            Values::Times(base) => format!("time{}", DateUnit::one(base)),
             Values::Dates(base) => DType::Date(DateUnit::one(base)).name().into_owned(),
             Values::Decimals(_) => "decimal".into(),
             Values::Texts => "text".into(),
@@ -76,9 +77,10 @@ impl TableFile {
                 _ => "bytes".into(),
             },
         };
-        let is_list = leaf.has_lists();
-        let is_numeric = !is_list && matches!(leaf.values, Values::Numbers(_) | Values::Decimals(_));
-        Some(FileColumn { name, kind: if is_list { kind + "[]" } else { kind }, is_numeric })
+        let is_numeric = !leaf.has_lists() && matches!(leaf.values, Values::Numbers(_) | Values::Decimals(_));
+        // The values of lists within lists are shown as one list.
+        let flat = if leaf.depth() > 1 { ", flat" } else { "" };
+        Some(FileColumn { name, kind: kind + &"[]".repeat(leaf.depth()) + flat, is_numeric })
     }
 
     /// Returns some rows of a column, at most `values` values of each and `bytes` bytes of a value. Memory for them is
@@ -142,6 +144,9 @@ fn value(leaf: &Leaf, page: &Page, slot: usize, most: usize) -> Cell {
     match (leaf.values, leaf.physical) {
         (Values::Numbers(dtype), _) => Cell::Number(dtype, bytes.to_vec()),
         (Values::Dates(base), _) => date(integer(), base),
+        (Values::Times(base), _) if let Some(text) = time_of_day(integer(), base) => {
+            Cell::Text(front(text.as_bytes(), usize::MAX))
+        }
         (Values::Decimals(scale), Physical::Int32 | Physical::Int64) => decimal(integer().into(), scale),
         (Values::Decimals(scale), _) if let Some(number) = big_endian(bytes) => decimal(number, scale),
         (_, Physical::Int32 | Physical::Int64) => Cell::Number(DType::I64, integer().to_le_bytes().to_vec()),
@@ -156,6 +161,19 @@ fn front(bytes: &[u8], most: usize) -> Text {
 
 fn date(number: i64, base: TimeUnit) -> Cell {
     Cell::Number(DType::Date(DateUnit::one(base)), number.to_le_bytes().to_vec())
+}
+
+/// Returns a time of day as text, as finely as its unit is; `None` if a day has no such time.
+fn time_of_day(number: i64, base: TimeUnit) -> Option<String> {
+    let digits = match base {
+        TimeUnit::Milli => 3,
+        TimeUnit::Micro => 6,
+        _ => 9,
+    };
+    let one = 10i64.pow(digits as u32);
+    let (second, part) = (number.div_euclid(one), number.rem_euclid(one));
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    (0..86_400).contains(&second).then(|| format!("{hour:02}:{minute:02}:{:02}.{part:0digits$}", second % 60))
 }
 
 /// Returns a time stamp of the old kind: the nanoseconds of a day, then the day.

@@ -250,6 +250,29 @@ def test_a_parquet_file_is_a_table_on_its_page(page, written):
     page.quiet()
 
 
+def test_types_of_parquet_columns(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    time = datetime.time(0, 1, 2, 3000)
+    table = pa.table({
+        "ms": pa.array([time, None], pa.time32("ms")), "us": pa.array([time, None], pa.time64("us")),
+        "ns": pa.array([time, None], pa.time64("ns")), "i8": pa.array([-1, 127], pa.int8()),
+        "u8": pa.array([0, 255], pa.uint8()), "i16": pa.array([-(2**15), 1], pa.int16()),
+        "u16": pa.array([0, 65535], pa.uint16()), "i32": pa.array([-1, 1], pa.int32()),
+        "lists": pa.array([[[1, 2], [3]], [[4]]], pa.list_(pa.list_(pa.int16()))),
+    })
+    for version in ("1.0", "2.6"):
+        pq.write_table(table, tmp_path / f"{version}.parquet", version=version)
+    with serving(tmp_path) as server:
+        found = rows_of(server, "2.6.parquet", count=2)
+        assert found == {
+            "ms": ("time[ms]", ["00:01:02.003", None]), "us": ("time[us]", ["00:01:02.003000", None]),
+            "ns": ("time[ns]", ["00:01:02.003000000", None]), "i8": ("i8", ["-1", "127"]), "u8": ("u8", ["0", "255"]),
+            "i16": ("i16", ["-32768", "1"]), "u16": ("u16", ["0", "65535"]), "i32": ("i32", ["-1", "1"]),
+            "lists": ("i16[][], flat", ["[1, 2, 3]", "[4]"])}
+        assert rows_of(server, "1.0.parquet", count=2) == found
+
+
 def test_arrays_of_many_columns(page, tmp_path):
     wide = np.arange(2 * 20_000, dtype="<i4").reshape(2, 5, 4000)
     with h5py.File(tmp_path / "wide.h5", "w") as file:

@@ -71,7 +71,9 @@ pub enum Values {
     Dates(TimeUnit),
     /// Signed numbers of which this many digits are behind the point: little-endian integers, or big-endian bytes.
     Decimals(u32),
-    /// Something else, such as times of day.
+    /// Times of day: an `I32` or `I64` of this unit since midnight.
+    Times(TimeUnit),
+    /// Something else.
     Other,
 }
 
@@ -108,6 +110,8 @@ pub struct Leaf {
     pub physical: Physical,
     /// What they are.
     pub values: Values,
+    /// The type of integers of 8 or 16 bits, which are stored in more.
+    pub narrow: Option<DType>,
     /// How they belong to rows.
     pub form: Form,
     /// The largest repetition level.
@@ -120,6 +124,11 @@ impl Leaf {
     /// Returns whether a row can have any number of values.
     pub fn has_lists(&self) -> bool {
         self.most_repeated > 0
+    }
+
+    /// Returns how many lists are within each other.
+    pub fn depth(&self) -> usize {
+        self.most_repeated.into()
     }
 
     /// Returns about how many bytes of memory it takes.
@@ -161,6 +170,7 @@ enum Logical {
     Integer(i8, bool),
     Half,
     Date(TimeUnit),
+    Time(TimeUnit),
     Decimal(u32),
     Other,
 }
@@ -186,7 +196,7 @@ fn logical(compact: &mut Compact<'_>) -> Result<Logical, Broken> {
                 found = scale.map_or(Logical::Other, Logical::Decimal);
                 return Ok(true);
             }
-            8 => {
+            7 | 8 => {
                 let mut unit = None;
                 compact.fields(|compact, number, kind| {
                     if (number, kind) != (2, STRUCT) {
@@ -203,7 +213,8 @@ fn logical(compact: &mut Compact<'_>) -> Result<Logical, Broken> {
                     })?;
                     Ok(true)
                 })?;
-                found = unit.map_or(Logical::Other, Logical::Date);
+                let of_unit = if number == 7 { Logical::Time } else { Logical::Date };
+                found = unit.map_or(Logical::Other, of_unit);
                 return Ok(true);
             }
             10 => {
@@ -262,19 +273,35 @@ fn element<'a>(compact: &mut Compact<'a>) -> Result<Element<'a>, Broken> {
 }
 
 impl Element<'_> {
-    fn values(&self, physical: Physical) -> Values {
-        // The annotation of integers: their bits, and whether they are signed.
-        let integer = match (self.logical, self.converted) {
+    /// Returns the annotation of integers: their bits, and whether they are signed.
+    fn integer(&self) -> Option<(i8, bool)> {
+        match (self.logical, self.converted) {
             (Some(Logical::Integer(bits, is_signed)), _) => Some((bits, is_signed)),
             (Some(_), _) => None,
             (None, Some(kind @ 11..=14)) => Some((8 << (kind - 11), false)),
             (None, Some(kind @ 15..=18)) => Some((8 << (kind - 15), true)),
             _ => None,
-        };
+        }
+    }
+
+    fn narrow(&self, physical: Physical) -> Option<DType> {
+        Some(match self.integer().filter(|_| physical == Physical::Int32)? {
+            (8, true) => DType::I8,
+            (8, false) => DType::U8,
+            (16, true) => DType::I16,
+            (16, false) => DType::U16,
+            _ => return None,
+        })
+    }
+
+    fn values(&self, physical: Physical) -> Values {
+        let integer = self.integer();
         let is_plain = self.converted.is_none() && self.logical.is_none();
         let logical = self.logical.or(match self.converted {
             Some(5) => Some(Logical::Decimal(self.scale.unwrap_or(0))),
             Some(6) => Some(Logical::Date(TimeUnit::Day)),
+            Some(7) => Some(Logical::Time(TimeUnit::Milli)),
+            Some(8) => Some(Logical::Time(TimeUnit::Micro)),
             Some(9) => Some(Logical::Date(TimeUnit::Milli)),
             Some(10) => Some(Logical::Date(TimeUnit::Micro)),
             _ => None,
@@ -294,6 +321,7 @@ impl Element<'_> {
             (Physical::Bytes, _) if is_plain => Values::Bytes,
             (Physical::Int32, _) if logical == Some(Logical::Date(TimeUnit::Day)) => Values::Dates(TimeUnit::Day),
             (Physical::Int64, _) if let Some(Logical::Date(unit)) = logical => Values::Dates(unit),
+            (Physical::Int32 | Physical::Int64, _) if let Some(Logical::Time(unit)) = logical => Values::Times(unit),
             (Physical::Int32 | Physical::Int64 | Physical::Fixed(_) | Physical::Bytes, _)
                 if let Some(Logical::Decimal(scale @ 0..=MOST_DIGITS)) = logical =>
             {
@@ -378,7 +406,8 @@ fn leaf(groups: &[Open], name: Box<str>, physical: Physical, element: &Element<'
         _ => Form::Other,
     };
     let path = groups.iter().map(|group| group.name.clone()).chain([name]).collect();
-    Leaf { path, physical, values: element.values(physical), form, most_repeated, stops: stops.into() }
+    let (values, narrow) = (element.values(physical), element.narrow(physical));
+    Leaf { path, physical, values, narrow, form, most_repeated, stops: stops.into() }
 }
 
 /// Returns whether all groups above a leaf are lists. A list is a group with one repeated child, which is the element
