@@ -51,21 +51,21 @@ mod tests {
         assert_eq!(Key::of_h264(&[&parameters[..], &[0, 0, 0, 1, 0x65]].concat(), 4), Key::Idr);
         // Macroblock 0, then slice types 7, 2, 5 and 0.
         for (slice, key) in [
-            (&[0b1_0001_000][..], Key::Open),
-            (&[0b1_011_0000], Key::Open),
-            (&[0b1_00110_00], Key::Part),
-            (&[0b1_1_000000, 9, 9, 9, 9, 9, 9, 9, 9], Key::Part),
+            (&[0b1000_1000][..], Key::Open),
+            (&[0b1011_0000], Key::Open),
+            (&[0b1001_1000], Key::Part),
+            (&[0b1100_0000, 9, 9, 9, 9, 9, 9, 9, 9], Key::Part),
             // Macroblock 3.
-            (&[0b00100_011], Key::Open),
+            (&[0b0010_0011], Key::Open),
         ] {
             let unit = [&[0, 0, 0, 2, 0x41], slice].concat();
             assert_eq!(Key::of_h264(&[&parameters[..], &unit].concat(), 4), key, "{slice:?}");
         }
-        assert_eq!(Key::of_h264(&[0, 2, 0x61, 0b1_011_0000], 2), Key::Open);
+        assert_eq!(Key::of_h264(&[0, 2, 0x61, 0b1011_0000], 2), Key::Open);
         for damaged in [&[][..], &[0, 0], &parameters, &[255; 8]] {
             assert_eq!(Key::of_h264(damaged, 4), Key::Idr);
         }
-        for (bits, value) in [(1 << 63, 0), (0b010 << 61, 1), (0b011 << 61, 2), (0b00101 << 59, 4), (0, 0)] {
+        for (bits, value) in [(1 << 63, 0), (2 << 61, 1), (3 << 61, 2), (5 << 59, 4), (0, 0)] {
             assert_eq!(exp_golomb(&mut { bits }), value);
         }
     }
