@@ -17,8 +17,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, futimens, mkdirat, openat, readlinkat, renameat,
-        statat, symlinkat, unlinkat, utimensat,
+        AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, flock, futimens, mkdirat, openat,
+        readlinkat, renameat, statat, symlinkat, unlinkat, utimensat,
     },
     io::Errno,
 };
@@ -181,13 +181,7 @@ impl Destination {
     ) -> Result<(), E> {
         let (folder, name) = self.parent(below)?;
         check_replaced(&folder, name)?;
-        let part = part_name(name);
-        // Left over by a run that was interrupted.
-        let _ = unlinkat(&folder, &*part, AtFlags::empty());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&folder, &*part, flags, Mode::from_raw_mode(if mode.is_some() { 0o600 } else { 0o666 }))
-            .map_err(io::Error::from)?;
-        let file = File::from(file);
+        let (part, file) = make_part(&folder, name, if mode.is_some() { 0o600 } else { 0o666 })?;
         let done = fill(&file).and_then(|is_kept| {
             if is_kept {
                 if let Some(mode) = mode {
@@ -220,11 +214,17 @@ impl Destination {
     pub(in crate::cli) fn put_link(&self, below: &Path, target: &OsStr, mtime: Time) -> io::Result<()> {
         let (folder, name) = self.parent(below)?;
         check_replaced(&folder, name)?;
-        let part = part_name(name);
+        // A link can't be locked. Who holds the part has the name beside it, too.
+        let (part, _lock) = make_part(&folder, name, 0o600)?;
+        let link = link_name(&part);
+        let done = symlinkat(target, &folder, &*link)
+            .and_then(|()| utimensat(&folder, &*link, &times(mtime), AtFlags::SYMLINK_NOFOLLOW))
+            .and_then(|()| renameat(&folder, &*link, &folder, name));
+        if done.is_err() {
+            let _ = unlinkat(&folder, &*link, AtFlags::empty());
+        }
         let _ = unlinkat(&folder, &*part, AtFlags::empty());
-        symlinkat(target, &folder, &*part)?;
-        utimensat(&folder, &*part, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(renameat(&folder, &*part, &folder, name)?)
+        Ok(done?)
     }
 
     /// Opens a file to read it; `None` if there is none. A pipe does not block.
@@ -324,9 +324,71 @@ fn check_replaced(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
     Ok(())
 }
 
-/// The name that a file has until it is whole: short, whatever its own is.
-fn part_name(name: &OsStr) -> String {
-    format!(".shardfs-part-{:016x}", xxh64(name.as_bytes(), 0))
+/// Makes the file that takes a name when it is whole. It is locked until it is closed: a part without a lock was left by
+/// a run that was interrupted, and is removed. One with a lock belongs to another run that writes the same name.
+fn make_part(folder: &OwnedFd, name: &OsStr, mode: u32) -> io::Result<(String, File)> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut number = 0;
+    loop {
+        let part = part_name(name, number);
+        number += 1;
+        let create = || openat(folder, &*part, flags, Mode::from_raw_mode(mode));
+        let file = match create() {
+            Err(Errno::EXIST) => {
+                remove_left(folder, &part);
+                create()
+            }
+            made => made,
+        };
+        let file = match file {
+            Err(Errno::EXIST) => continue,
+            made => made?,
+        };
+        // A filesystem without locks has only the number. Otherwise another run can have taken it for a leftover in the
+        // moment before it was locked.
+        let is_locked = flock(&file, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK);
+        if is_locked && is_at(&file, folder, &part) {
+            while remove_left(folder, &part_name(name, number)) {
+                number += 1;
+            }
+            return Ok((part, file.into()));
+        }
+    }
+}
+
+/// Removes a part that no run is writing. Returns whether there was any.
+fn remove_left(folder: &OwnedFd, part: &str) -> bool {
+    let open = |access: OFlags| {
+        openat(folder, part, access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+    };
+    // Some servers lock only what can be written to, and a part that is nearly done may be read-only.
+    match open(OFlags::WRONLY).or_else(|_| open(OFlags::RDONLY)) {
+        Ok(file) => {
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && is_at(&file, folder, part) {
+                let _ = unlinkat(folder, link_name(part), AtFlags::empty());
+                let _ = unlinkat(folder, part, AtFlags::empty());
+            }
+            true
+        }
+        Err(error) => error != Errno::NOENT,
+    }
+}
+
+/// Whether a name is still that of an open file. While the file is locked, it stays so.
+fn is_at(file: &OwnedFd, folder: &OwnedFd, name: &str) -> bool {
+    let own = rustix::fs::fstat(file).map(|own| (own.st_dev, own.st_ino));
+    statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|there| own == Ok((there.st_dev, there.st_ino)))
+}
+
+/// A name that a file has until it is whole: short, whatever its own is.
+fn part_name(name: &OsStr, number: u32) -> String {
+    let name = format!(".shardfs-part-{:016x}", xxh64(name.as_bytes(), 0));
+    if number == 0 { name } else { format!("{name}-{number}") }
+}
+
+/// The name of a link beside a part, until it has its own.
+fn link_name(part: &str) -> String {
+    format!("{part}-link")
 }
 
 fn times((seconds, nanos): Time) -> Timestamps {
@@ -429,7 +491,31 @@ mod tests {
 
     #[test]
     fn parts_have_short_names() {
-        assert!(part_name(OsStr::new(&"x".repeat(255))).len() < 64);
-        assert_ne!(part_name(OsStr::new("x")), part_name(OsStr::new("y")));
+        assert!(part_name(OsStr::new(&"x".repeat(255)), u32::MAX).len() < 64);
+        assert_ne!(part_name(OsStr::new("x"), 0), part_name(OsStr::new("y"), 0));
+    }
+
+    #[test]
+    fn runs_that_write_one_name_leave_each_other_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let to = Destination::make(place.path()).unwrap();
+        let [name, file] = [Path::new("name"), &place.path().join("name")];
+        let write = |mut file: &File, text: &str| io::Write::write_all(&mut file, text.as_bytes()).map(|()| true);
+        // What killed runs have left.
+        for number in 0..3 {
+            fs::write(place.path().join(part_name(name.as_os_str(), number)), "left").unwrap();
+        }
+        let put = to.put_file(name, None, None, |first| {
+            write(first, "the ")?;
+            to.put_file(name, Some(0o600), None, |second| write(second, "other"))?;
+            assert_eq!(fs::read(file)?, b"other");
+            to.put_link(name, OsStr::new("target"), (1, 0))?;
+            assert_eq!(fs::read_link(file)?, Path::new("target"));
+            to.put_file(name, None, None, |third| write(third, "gives up").map(|_| false))?;
+            write(first, "first")
+        });
+        put.unwrap();
+        assert_eq!(fs::read(file).unwrap(), b"the first");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     }
 }
