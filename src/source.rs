@@ -49,6 +49,9 @@ pub enum SourceError {
     /// The bytes would have to be waited for, and the caller does not wait ([`Wait::Never`]).
     #[error("the bytes would have to be waited for")]
     WouldBlock,
+    /// The bytes are made of others, which are damaged.
+    #[error("{0}")]
+    Damaged(String),
     /// The operating system failed to read.
     #[error("{0}")]
     Io(#[from] io::Error),

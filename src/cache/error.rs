@@ -47,7 +47,11 @@ impl BlockError {
     /// Returns whether the block itself is damaged, now and later; not if bytes or memory could not be had.
     pub(crate) fn is_damage(&self) -> bool {
         use DecodeError::{Memory, Window};
-        !matches!(self, Self::Source(_) | Self::Memory(_) | Self::Decode(Memory(_) | Window(_)))
+        match self {
+            Self::Source(error) => matches!(error, SourceError::Damaged(_)),
+            Self::Memory(_) | Self::Decode(Memory(_) | Window(_)) => false,
+            _ => true,
+        }
     }
 
     /// Returns the refusal of memory that this error stands for.

@@ -26,7 +26,7 @@ use super::{
     columns::Columns,
     describe,
     descriptor::{Format, keep},
-    memory::{Opened, no_memory, open_once},
+    memory::{Opened, open_once, unread},
     overview::Contents,
     tables::laid_out,
 };
@@ -36,7 +36,7 @@ use crate::{
         FormatError,
         lerobot::{self, Info},
     },
-    source::{Memory, SourceError},
+    source::Memory,
     view::{Array, Fault, ReadContext, View, json, parquet::Parquet},
 };
 use episodes::Episodes;
@@ -496,12 +496,5 @@ type Index = HashMap<Box<str>, (Part, usize)>;
 
 /// Returns the failure to read another file of a folder as a reason why it cannot be opened.
 fn failed(fault: Fault) -> FormatError {
-    match &*fault.error {
-        BlockError::WouldBlock | BlockError::Source(SourceError::WouldBlock) => SourceError::WouldBlock.into(),
-        BlockError::Source(SourceError::Changed) => SourceError::Changed.into(),
-        error => match error.refused_memory() {
-            Some(refused) => no_memory(refused).into(),
-            None => FormatError::Source(std::io::Error::other(fault.error.to_string()).into()),
-        },
-    }
+    unread(&fault.error).into()
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    cache::{Alone, Cache, Key, Reservation, TooMuch, refused_memory},
+    cache::{Alone, BlockError, Cache, Key, Reservation, TooMuch, refused_memory},
     format::FormatError,
     held::Held,
     source::{Memory, SourceError, Wait},
@@ -228,6 +228,23 @@ pub(super) fn open_once<T: Send + Sync + 'static>(
 /// Returns the refusal as a read error.
 pub(crate) fn no_memory(refused: TooMuch) -> SourceError {
     io::Error::new(io::ErrorKind::OutOfMemory, refused).into()
+}
+
+/// Returns a failure to compute bytes as one to read them.
+pub(crate) fn unread(error: &BlockError) -> SourceError {
+    if let Some(refused) = error.refused_memory() {
+        return no_memory(refused);
+    }
+    match error {
+        BlockError::WouldBlock | BlockError::Source(SourceError::WouldBlock) => SourceError::WouldBlock,
+        BlockError::Source(SourceError::Changed) => SourceError::Changed,
+        BlockError::Source(SourceError::Io(error)) => match (error.raw_os_error(), error.kind()) {
+            (Some(number), _) => io::Error::from_raw_os_error(number).into(),
+            (None, kind) => io::Error::new(kind, error.to_string()).into(),
+        },
+        error if error.is_damage() => SourceError::Damaged(error.to_string()),
+        error => io::Error::other(error.to_string()).into(),
+    }
 }
 
 /// Returns the refusal of memory that caused an error.

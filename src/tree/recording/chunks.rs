@@ -1,20 +1,20 @@
 //! Reads chunks and the messages in them.
 
-use std::{io, ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
 use super::{
     Core, damaged, fault_of,
     order::{Entries, Then},
 };
 use crate::{
-    cache::{BlockError, Buffer, Key, Tag},
+    cache::{Buffer, Key, Tag},
     codec::Codec,
     format::{
         Block, PartError,
         recording::{Bytes, EachChunk, Entry, InFile, Placed},
     },
     source::{Memory, SourceError, Wait},
-    tree::{WorkingMemory, no_memory},
+    tree::{WorkingMemory, memory::unread},
     view::{BlockRef, Data, Fault, ReadContext, View},
 };
 
@@ -223,20 +223,7 @@ pub(in crate::tree) fn decoded(
         Err(fault) if fault.error.is_damage() && fault.would_block_for().is_none() => {
             Err(PartError::Damaged(fault.error.to_string()))
         }
-        Err(fault) => Err(PartError::Source(source_error(&fault))),
-    }
-}
-
-/// Converts a failure that is not damage: of reading, or of getting memory.
-fn source_error(fault: &Fault) -> SourceError {
-    match (&*fault.error, fault.error.refused_memory()) {
-        (_, Some(refused)) => no_memory(refused),
-        (BlockError::WouldBlock | BlockError::Source(SourceError::WouldBlock), _) => SourceError::WouldBlock,
-        (BlockError::Source(SourceError::Changed), _) => SourceError::Changed,
-        (BlockError::Source(SourceError::Io(error)), _) if error.raw_os_error().is_some() => {
-            io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO)).into()
-        }
-        (error, _) => io::Error::other(error.to_string()).into(),
+        Err(fault) => Err(PartError::Source(unread(&fault.error))),
     }
 }
 

@@ -235,7 +235,7 @@ impl Reading<'_> {
             Err(BlockError::Source(error @ SourceError::Io(_))) if !error.is_passing() && !is_waiting(&error) => {
                 return Ok(Some(Err(error.to_string())));
             }
-            Err(error @ (BlockError::Source(_) | BlockError::Memory(_))) => return Err(store::failed(error)),
+            Err(error) if !error.is_damage() => return Err(store::failed(error)),
             Err(error) => return Ok(Some(Err(error.to_string()))),
         };
         match Json::parse(&bytes, self.memory) {

@@ -18,7 +18,7 @@ use crate::{
         zip::{self, Archive},
     },
     source::{Memory, Source, SourceError, Wait, check_room},
-    tree::{Siblings, members::Members},
+    tree::{Siblings, members::Members, memory::unread},
     view::{BlockRef, Blocks, Fault, ReadContext},
 };
 
@@ -116,7 +116,7 @@ impl Lazy {
             Ok(Some(file)) if file.len() == self.len => Ok(file),
             Ok(_) => Err(SourceError::Changed),
             Err(BlockError::Source(error)) => Err(error),
-            Err(error) => Err(std::io::Error::other(error.to_string()).into()),
+            Err(error) => Err(unread(&error)),
         }
     }
 }

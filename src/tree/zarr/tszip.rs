@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{ArrayNode, Zarr, nodes, open_tszip, probe_tszip, recognise_archive};
 use crate::{
-    cache::{BlockError, Buffer, Key, Tag},
+    cache::{Buffer, Key, Tag},
     format::{
         Class, DType, FormatError, kastore,
         zarr::{Array as Metadata, Elements, Json},
@@ -25,7 +25,7 @@ use crate::{
     tree::{
         Child, Container, Format, ItemInfo, NodeId, NodeKind, Overview, Table, describe,
         kastore::{Arrays, open_items},
-        memory::no_memory,
+        memory::unread,
     },
     view::{Array, Fault, ReadContext, Rendered, View},
 };
@@ -390,20 +390,6 @@ impl Computed {
     }
 }
 
-/// Converts a failure to compute bytes to one of reading them.
-fn unread(fault: &Fault) -> SourceError {
-    match &*fault.error {
-        BlockError::Memory(refused) => no_memory(*refused),
-        BlockError::WouldBlock | BlockError::Source(SourceError::WouldBlock) => SourceError::WouldBlock,
-        BlockError::Source(SourceError::Changed) => SourceError::Changed,
-        BlockError::Source(SourceError::Io(error)) => match (error.raw_os_error(), error.kind()) {
-            (Some(number), _) => std::io::Error::from_raw_os_error(number).into(),
-            (None, kind) => std::io::Error::new(kind, error.to_string()).into(),
-        },
-        error => std::io::Error::other(error.to_string()).into(),
-    }
-}
-
 impl Source for File {
     fn len(&self) -> u64 {
         self.0.len
@@ -428,7 +414,7 @@ impl Source for File {
             if from < to
                 && let Some(out) = buf.get_mut((from - offset) as usize..(to - offset) as usize)
             {
-                self.0.fill(made, from - start, out).map_err(|fault| unread(&fault))?;
+                self.0.fill(made, from - start, out).map_err(|fault| unread(&fault.error))?;
             }
         }
         Ok(())

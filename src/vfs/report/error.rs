@@ -143,7 +143,7 @@ impl Error {
             SourceError::Changed => libc::ESTALE,
             SourceError::Io(error) => store::errno(error).unwrap_or(libc::EIO),
             SourceError::WouldBlock => libc::EAGAIN,
-            SourceError::OutOfRange { .. } => libc::EIO,
+            SourceError::OutOfRange { .. } | SourceError::Damaged(_) => libc::EIO,
         };
         match &self.kind {
             Kind::Plain(errno, _) => *errno,
@@ -184,6 +184,7 @@ impl Error {
     pub(crate) fn is_damage(&self) -> bool {
         match &self.kind {
             Kind::Block { error, .. } => error.is_damage(),
+            Kind::Format(error) => matches!(**error, FormatError::Source(SourceError::Damaged(_))),
             Kind::Damaged(_) => true,
             _ => false,
         }
