@@ -65,8 +65,10 @@ pub(crate) struct Findings {
     pub problems: Vec<Problem>,
     /// What cannot be read, so nothing is known of it: this user may not, the disk or server fails, memory is too small.
     pub unread: Vec<Problem>,
-    /// How many bytes the containers' files have, and how many of them no checksum covers; zeros unless the volume
-    /// counts them (`vfs::Options::coverage`).
+    /// What could be faster.
+    pub advice: Vec<Problem>,
+    /// How many bytes the containers' files have (of a part of a container, how many were read), and how many of them no
+    /// checksum covers; zeros unless the volume counts them (`vfs::Options::coverage`).
     pub covering: Covering,
 }
 
@@ -116,7 +118,9 @@ pub(crate) fn read_all(top: &Entry, threads: usize, progress: &Progress, which: 
     run.take_noticed();
     let mut findings = Findings { covering: top.volume().covering(), ..Findings::default() };
     let found = run.found.into_inner().into_values();
-    (findings.unread, findings.problems) = found.partition(|problem| problem.is_unread);
+    let (advice, found): (Vec<_>, Vec<_>) = found.partition(|problem| problem.is_advice);
+    findings.advice = advice;
+    (findings.unread, findings.problems) = found.into_iter().partition(|problem| problem.is_unread);
     // A file of which neither kind nor content can be found out is one.
     findings.unread.dedup_by(|a, b| a.container == b.container && a.path.is_empty() && b.path.is_empty());
     // If a reason is reported for a file, "not a container" is left out.
@@ -340,7 +344,7 @@ impl Run<'_> {
     }
 
     fn note(&self, problem: Problem) {
-        self.progress.problems.fetch_add(u64::from(!problem.is_unread), Relaxed);
+        self.progress.problems.fetch_add(u64::from(!problem.is_unread && !problem.is_advice), Relaxed);
         let mut found = self.found.lock();
         let known = found.entry(identity(&problem)).or_insert_with(|| problem.clone());
         // Of several paths that lead to one block, choose the simplest.

@@ -785,7 +785,7 @@ impl Vfs {
         // What was noticed meanwhile.
         if let Some(message) = opened.reader.cache.notices.take(opened.reader.container) {
             let path = opened.place(file, Wait::Never);
-            self.problems.note(Problem { path, ..Problem::of(id.shown(), message) });
+            self.problems.note(Problem { path, is_advice: true, ..Problem::of(id.shown(), message) });
         }
         Ok(done)
     }

@@ -10,9 +10,10 @@ import zipfile
 import zlib
 
 import numpy as np
+import h5py
 import pytest
 
-from support import FAMILIES, FIXTURES, GOLDEN, RECORDINGS, TYPED, examples, load_expected, run
+from support import FAMILIES, FIXTURES, GOLDEN, RECORDINGS, TYPED, examples, load_expected, mounted, run
 from support.stores import Store, failing_server
 
 
@@ -244,6 +245,24 @@ def test_a_checksum_over_all_of_a_recording(tmp_path):
     path.write_bytes(whole.replace(b"shardfs examples", b"shardfs example!", 1))
     [problem] = verify(path, code=1)["problems"]
     assert "data section" in problem["message"] and problem["container"] == str(path)
+
+
+def test_advice_is_no_problem(tmp_path):
+    """A cache that has no room for a row of chunks makes reading slow. Nothing is wrong."""
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        values = np.arange(64 * 40000, dtype="f4").reshape(64, 40000)
+        file.create_dataset("x", data=values, chunks=(32, 1000), compression="gzip", shuffle=True)
+    options = ("--cache-size=6M", "-j1")
+    result = verify(tmp_path / "rows.h5", *options, code=0)
+    assert result["ok"] and result["problems"] == []
+    assert "too much for the cache" in run("verify", tmp_path / "rows.h5", *options).stdout.decode()
+    warm = run("warm", f"--spill={tmp_path / 'spill'}", tmp_path / "rows.h5", *options)
+    assert warm.returncode == 0, warm.stderr
+    with mounted(tmp_path, "--cache-size=6M") as mnt:
+        assert np.array_equal(np.load(mnt / "rows.h5/x.npy"), values)
+        lines = [json.loads(line) for line in (mnt / ".shardfs/problems.jsonl").read_text().splitlines()]
+        assert [(line["path"], line["advice"]) for line in lines] == [("x.npy", True)]
+        assert "shardfs_problems 0\n" in (mnt / ".shardfs/metrics.prom").read_text()
 
 
 def test_damage_below_computed_bytes_is_damage(tmp_path):

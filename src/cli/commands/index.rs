@@ -220,7 +220,8 @@ impl Work {
         rows: &mut Vec<Row>,
         kept: &mut Kept<'a>,
     ) {
-        for Problem { container, message, is_unread, .. } in top.volume().take_problems() {
+        let problems = top.volume().take_problems().into_iter().filter(|problem| !problem.is_advice);
+        for Problem { container, message, is_unread, .. } in problems {
             let path = container.strip_prefix(place).unwrap_or(&container);
             let Some(file) = files.get(path) else { continue };
             if is_unread {

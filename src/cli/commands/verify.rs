@@ -78,6 +78,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let found = one(path, arguments, threads, &bar).map_err(|error| bar.complain(&error))?;
         findings.problems.extend(found.problems);
         findings.unread.extend(found.unread);
+        findings.advice.extend(found.advice);
         findings.covering.stored += found.covering.stored;
         findings.covering.unchecked += found.covering.unchecked;
         Ok(())
@@ -99,7 +100,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.json {
         escape::write_json(&mut out, &document(&findings, &progress, is_complete, code == 0))?;
     } else if !arguments.quiet {
-        for problem in findings.problems.iter().chain(&findings.unread) {
+        for problem in findings.problems.iter().chain(&findings.unread).chain(&findings.advice) {
             writeln!(out, "{}", one_line(&line(problem)))?;
         }
         writeln!(out, "{}", paint(is_coloured, colour, &summary(verdict, &findings, &progress)))?;
@@ -146,7 +147,8 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow:
     }
     let counts = bar.is_shown() && entry.is_folder();
     let mut findings = read_all(&entry, threads, &bar.progress, Which::All, counts);
-    for Problem { container, .. } in findings.problems.iter_mut().chain(&mut findings.unread) {
+    let all = findings.problems.iter_mut().chain(&mut findings.unread).chain(&mut findings.advice);
+    for Problem { container, .. } in all {
         *container = match volume.is_one_container() {
             // The path may lead into the container; problems are about the container itself.
             true => path.ancestors().find(|path| path.is_file()).unwrap_or(path).to_path_buf(),

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{anyhow, bail};
 use clap::Args;
 
 use super::{doctor, status, verify::Bar};
@@ -85,10 +86,10 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow:
     let options = vfs::Options { spill: Some(DiskTierOptions { wait: true, ..spill }), tables: false, ..options };
     let place = Place::find(path, options)?;
     let counts = bar.is_shown() && place.entry.is_folder();
-    let Findings { problems, unread, .. } = read_all(&place.entry, threads, &bar.progress, which, counts);
+    let Findings { problems, unread, advice, .. } = read_all(&place.entry, threads, &bar.progress, which, counts);
     let is_whole = problems.is_empty() && unread.is_empty();
-    for problem in problems.iter().chain(&unread) {
-        bar.complain(&anyhow::anyhow!("{}: {problem}", path.display()));
+    for problem in problems.iter().chain(&unread).chain(&advice) {
+        bar.complain(&anyhow!("{}: {problem}", path.display()));
     }
     Ok((place, is_whole))
 }

@@ -166,7 +166,7 @@ fn stats(vfs: &Vfs) -> Value {
             })
         }),
         "remote": vfs.source.store.traffic(),
-        "problems": vfs.problems.all().len(),
+        "problems": vfs.problems.count(),
     })
 }
 

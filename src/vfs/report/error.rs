@@ -221,7 +221,8 @@ impl Error {
         };
         let message = self.reason();
         let is_unread = self.is_unread();
-        Problem { container: self.container.clone(), path: self.path.clone(), block, offset, message, is_unread }
+        let (container, path, is_advice) = (self.container.clone(), self.path.clone(), false);
+        Problem { container, path, block, offset, message, is_unread, is_advice }
     }
 
     /// Returns what was wrong, without the place.

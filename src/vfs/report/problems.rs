@@ -36,12 +36,15 @@ pub struct Problem {
     pub message: String,
     /// Whether bytes, or memory for them, could not be had. What is there is then not known.
     pub is_unread: bool,
+    /// Whether it is only advice: nothing is wrong, but something could be faster.
+    pub is_advice: bool,
 }
 
 impl Problem {
     /// Returns a problem of a container as a whole.
     pub(crate) fn of(container: PathBuf, message: String) -> Self {
-        Self { container: shown(container), path: String::new(), block: None, offset: None, message, is_unread: false }
+        let (path, block, offset, is_unread, is_advice) = Default::default();
+        Self { container: shown(container), path, block, offset, message, is_unread, is_advice }
     }
 }
 
@@ -205,9 +208,9 @@ impl Problems {
         self.0.lock().in_order.iter().map(|(_, _, problem)| problem.clone()).collect()
     }
 
-    /// Returns how many are kept.
+    /// Returns how many are kept, without advice.
     pub(crate) fn count(&self) -> usize {
-        self.0.lock().in_order.len()
+        self.0.lock().in_order.iter().filter(|(_, _, problem)| !problem.is_advice).count()
     }
 
     /// Shows all kept problems, newest first, until `show` breaks off.
@@ -231,10 +234,13 @@ impl Problems {
     /// Returns `problems.jsonl`: one object per line.
     pub(crate) fn to_jsonl(&self) -> String {
         let line = |(time, _, problem): &(f64, u128, Problem)| {
-            let Problem { container, path, block, offset, message, .. } = problem;
+            let Problem { container, path, block, offset, message, is_advice, .. } = problem;
             let container = container.to_string_lossy();
-            let object = json!({"time": time, "container": container, "path": path, "block": block, "offset": offset,
-                                "message": message});
+            let mut object = json!({"time": time, "container": container, "path": path, "block": block, "offset": offset,
+                                    "message": message});
+            if *is_advice {
+                object["advice"] = true.into();
+            }
             format!("{object}\n")
         };
         self.0.lock().in_order.iter().map(line).collect()
