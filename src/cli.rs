@@ -1,7 +1,7 @@
 //! The command line: `commands` has a file for each command.
 
-// `println!` panics if stdout is a full disk. See output/stdout.rs.
-#![warn(clippy::print_stdout)]
+// `println!` and `eprintln!` panic if they write to a full disk. See output/stdout.rs and output/stderr.rs.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod commands;
 mod options;
@@ -40,6 +40,7 @@ use output::{
     destination::Destination,
     escape, logging,
     progress::{self, Interrupt},
+    stderr::say,
     stdout::{Stdout, buffered, closed_for, stdout},
 };
 use system::{probe, running};
@@ -172,7 +173,7 @@ impl ReadOptions {
 /// Runs a command. A panic, which has told where it happened, is an error like others for the caller.
 pub(crate) fn guarded(run: impl FnOnce() -> ExitCode + std::panic::UnwindSafe) -> ExitCode {
     std::panic::catch_unwind(run).unwrap_or_else(|_| {
-        eprintln!("shardfs: an error in the program itself; report it with the lines above");
+        say("shardfs: an error in the program itself; report it with the lines above");
         ExitCode::from(FAILED)
     })
 }
@@ -214,7 +215,7 @@ pub(crate) fn run() -> ExitCode {
                 if writable && done.is_ok() {
                     // mount(8) asks for a writable mount by default; like a disk that is
                     // write-protected, this one is mounted all the same.
-                    eprintln!("shardfs: mounted read-only, as always; the option 'ro' says so without this message");
+                    say("shardfs: mounted read-only, as always; the option 'ro' says so without this message");
                 }
                 finish(done, NOT_MOUNTED)
             }
@@ -243,7 +244,7 @@ fn parsed(line: &[OsString]) -> Cli {
         if text.chars().all(|c| c == '\n' || escape::is_printable(c)) {
             error.exit();
         }
-        text.lines().for_each(|line| eprintln!("{}", escape::escaped(line)));
+        text.lines().for_each(|line| say(&escape::escaped(line)));
         std::process::exit(error.exit_code())
     })
 }
@@ -309,7 +310,7 @@ struct AlreadyReported;
 /// Prints an error on one line of stderr, unless it stands there already.
 fn complain(error: &anyhow::Error) {
     if !error.is::<AlreadyReported>() {
-        eprintln!("shardfs: {}", one_line(&format!("{error:#}")));
+        say(&format!("shardfs: {}", one_line(&format!("{error:#}"))));
     }
 }
 

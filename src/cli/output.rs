@@ -5,4 +5,5 @@ pub(super) mod destination;
 pub(super) mod escape;
 pub(super) mod logging;
 pub(super) mod progress;
+pub(super) mod stderr;
 pub(super) mod stdout;

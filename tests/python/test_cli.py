@@ -97,6 +97,19 @@ def test_a_full_stdout_is_an_error_that_says_so(command):
     assert (done.returncode, done.stderr) == (1, "shardfs: stdout: No space left on device\n")
 
 
+def test_a_full_stderr_changes_nothing(tmp_path):
+    def on_full(*command):
+        with open("/dev/full", "wb") as full:
+            return subprocess.run([BIN, *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=full, timeout=60)
+
+    assert on_full("ls", tmp_path / "missing").returncode == 1
+    assert on_full("verify", tmp_path / "missing").returncode == 2
+    assert on_full("mount", FIXTURES, tmp_path / "missing").returncode == 1
+    # What follows a failure is copied.
+    assert on_full("cp", tmp_path / "missing", FIXTURES / "notes.txt", tmp_path / "out").returncode == 1
+    assert (tmp_path / "out/notes.txt").read_bytes() == (FIXTURES / "notes.txt").read_bytes()
+
+
 def test_ls_inside_and_file():
     lines = run("ls", FIXTURES / "ep_001.wshard/signal", check=True).stdout.decode().split()
     assert {x.rstrip("/") for x in lines} >= {"joint_pos.npy", "cam0", "cmd"}

@@ -19,8 +19,9 @@ use super::{status, umount};
 use crate::{
     cache::limit_heap,
     cli::{
-        ViewOptions, absolute, escape, is_url, logging, mounts, octal, probe, remote,
+        ViewOptions, absolute, escape, is_url, logging, mounts, octal, one_line, probe, remote,
         running::{self, RunningOptions},
+        say, spill,
         system::number_key,
     },
     fuse::{Mount, MountConfig, raise_readahead},
@@ -196,20 +197,20 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
         let readahead = arguments.readahead.unwrap_or(default);
         if let Err(error) = raise_readahead(own.device, readahead >> 10) {
             if arguments.readahead.is_some() {
-                eprintln!("shardfs: --readahead needs root; the kernel reads ahead 128K");
+                say("shardfs: --readahead needs root; the kernel reads ahead 128K");
             }
             log::debug!("the kernel reads ahead 128 KiB, for more cannot be set: {error}");
         }
         if let (vfs::IoMode::Passthrough, Some(reason)) = (arguments.io_mode, &vfs.serving().reason) {
-            eprintln!("shardfs: not in passthrough mode: {reason}");
+            say(&format!("shardfs: not in passthrough mode: {reason}"));
         }
         if let Some((folder, size)) = disk_cache
             && remote::is_first_mount(&folder)
         {
             let (folder, size) = (escape::path(&folder), status::bytes(size));
-            eprintln!(
+            say(&format!(
                 "shardfs: bytes of objects are kept in {folder}, up to {size}; --disk-cache-size and --no-disk-cache change that"
-            );
+            ));
         }
         log::info!("{} is mounted on {}", vfs.source().display(), mountpoint.display());
         running.begin(&vfs, &own);
@@ -315,7 +316,8 @@ fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
     }
     // SOURCE and MOUNTPOINT are easily confused.
     if std::fs::read_dir(mountpoint).is_ok_and(|mut entries| entries.next().is_some()) {
-        eprintln!("shardfs: {}: not empty; what it holds is hidden while this is mounted", escape::path(mountpoint));
+        let shown = escape::path(mountpoint);
+        say(&format!("shardfs: {shown}: not empty; what it holds is hidden while this is mounted"));
     }
     Ok(())
 }

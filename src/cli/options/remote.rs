@@ -17,7 +17,7 @@ use clap::Args;
 use parking_lot::Mutex;
 
 use crate::{
-    cli::output::escape,
+    cli::output::{escape, stderr::say},
     disk::usual_folder,
     store::remote::{self, Address, Detect, Location, Options, URLS, is_url},
     tree,
@@ -115,7 +115,7 @@ fn tell(trouble: &str) {
     static TOLD: Mutex<Option<Instant>> = Mutex::new(None);
     let mut told = TOLD.lock();
     if io::stderr().is_terminal() && told.is_none_or(|then| then.elapsed() >= PAUSE) {
-        eprintln!("shardfs: {}", escape::escaped(trouble));
+        say(&format!("shardfs: {}", escape::escaped(trouble)));
         *told = Some(Instant::now());
     }
 }

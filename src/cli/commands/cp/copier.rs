@@ -18,7 +18,7 @@ use rustix::fs::FileType;
 
 use super::{Folder, compress};
 use crate::{
-    cli::{Destination, complain, escape, output::destination::is_file_of, progress::interruptible_bar},
+    cli::{Destination, complain, escape, output::destination::is_file_of, progress::interruptible_bar, say, stdout},
     limits::PIECE,
     volume::{Entry, EntryKind},
 };
@@ -188,7 +188,7 @@ impl Copier {
         self.progress.finish_and_clear();
         let summary = format!("{copied} copied, {there} already there");
         match self.failed.load(Relaxed) {
-            0 if is_seen => eprintln!("{summary}"),
+            0 if is_seen => say(&summary),
             0 => {}
             failed => bail!("{failed} failed, {summary}"),
         }
