@@ -45,9 +45,9 @@ use sha2::{Digest, Sha256};
 pub use blob::Blob;
 use blob::{BlobFile, Inner};
 use folder::Folder;
-pub use plain::FileId;
 use plain::Part;
 pub use scan::Usage;
+pub use plain::state;
 use writer::Queue;
 
 /// The longest key, in bytes.

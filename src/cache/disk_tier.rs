@@ -37,7 +37,7 @@ use sha2::{Digest, Sha256};
 use super::{BlockError, Buffer, Cache, FileSlot, Key, KeyedBlock, Piece, Verify, decode};
 use crate::{
     codec::Codec,
-    disk::{Blob, Disk, FileId, Limits, Payload, Slice, Way},
+    disk::{self, Blob, Disk, Limits, Payload, Slice, Way},
     format::Block,
     limits,
     single_flight::SingleFlight,
@@ -389,14 +389,13 @@ impl Cache {
 
 impl Cache {
     /// Returns a virtual file from the disk cache, whose bytes were compared with its checksums, once since the machine
-    /// started.
+    /// started and since it was written to.
     pub(crate) fn spilled_file(&self, file: &FileOfBlock<'_>, source: &dyn Source) -> Option<File> {
         let (spill, name) = self.spilled(file.block, source)?;
         let key = name.of_file(file);
         let blob = spill.disk.get_file(&key).filter(|blob| blob.len() == file.size)?;
         let own = blob.try_clone_file().ok()??;
-        let id = format!("{:?}", FileId::of(&own).ok()?);
-        let is_checked = self.parsed_default::<OnceLock<()>>(Key::named("checked file", id.as_bytes()), 0);
+        let is_checked = self.parsed_default::<OnceLock<()>>(Key::named("checked file", &disk::state(&own)?), 0);
         if is_checked.get().is_none() {
             spill.disk.check_file(&key, &blob).ok()?;
             let _ = is_checked.set(());

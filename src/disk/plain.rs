@@ -7,7 +7,7 @@
 //!
 //! Reading a part compares the checksums of that part. The kernel compares nothing, so it is only given a file that was
 //! written or compared as a whole since the machine started, and not written to since. A separate blob notes that, with
-//! the state of the file ([`state`]).
+//! the state of the file ([`state()`]).
 
 use std::{
     fs::{self, File},
@@ -27,22 +27,6 @@ use super::{
 
 /// Bytes before the checksums.
 const HEAD: usize = 56;
-
-/// Identifies a file, also among files that had the same name before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FileId(u32, u32, u64, i64, u32);
-
-impl FileId {
-    /// Returns the identity of an open file.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub fn of(file: &File) -> io::Result<Self> {
-        let stat = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME)?;
-        let born = stat.stx_btime;
-        Ok(Self(stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino, born.tv_sec, born.tv_nsec))
-    }
-}
 
 /// A part of a plain file that has a name of its own.
 #[derive(Debug, Clone)]
@@ -92,7 +76,7 @@ fn marker(key: &[u8]) -> Vec<u8> {
 
 /// Returns the state of a file. It differs after a restart of the machine, for another file, and after a write. `None`
 /// if restarts cannot be told apart, because a machine that lost its power may have lost what was written.
-fn state(file: &File) -> Option<Vec<u8>> {
+pub fn state(file: &File) -> Option<Vec<u8>> {
     static START: LazyLock<Option<String>> =
         LazyLock::new(|| fs::read_to_string("/proc/sys/kernel/random/boot_id").ok());
     let start = START.as_ref()?;

@@ -349,9 +349,9 @@ fn plain_files_are_their_payload_and_nothing_else() {
     assert!(disk.get_file(b"file").unwrap().check().is_err());
     // Another file with these bytes is not the one that was checked.
     store();
-    let id = FileId::of(&disk.get_file(b"file").unwrap().try_clone_file().unwrap().unwrap()).unwrap();
-    assert_ne!(id, FileId::of(&own).unwrap());
-    assert_eq!(id, FileId::of(&disk.get_file(b"part").unwrap().try_clone_file().unwrap().unwrap()).unwrap());
+    let id = state(&disk.get_file(b"file").unwrap().try_clone_file().unwrap().unwrap()).unwrap();
+    assert_ne!(id, state(&own).unwrap());
+    assert_eq!(id, state(&disk.get_file(b"part").unwrap().try_clone_file().unwrap().unwrap()).unwrap());
 }
 
 #[test]

@@ -147,6 +147,23 @@ def test_the_kernel_reads_files_of_the_disk_by_itself(source, tmp_path):
         assert np.array_equal(np.load(array_of(mnt, "ep_1.wshard")), expected["ep_1.wshard"])
 
 
+def test_a_kept_file_that_was_written_to_is_not_served(source, tmp_path):
+    pictures = episode(source / "ep.wshard", 1)
+    options = (f"--spill={tmp_path / 'spill'}", "--serve=passthrough")
+    run("warm", options[0], source, check=True)
+    with mounted(source, *options) as mnt:
+        assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), pictures)
+        assert statistics_of(mnt)["requests"]["passed"] == 1
+        for kept in files_of(tmp_path / "spill"):
+            with open(kept, "r+b") as file:
+                file.seek(5000)
+                byte = file.read(1)[0]
+                file.seek(5000)
+                file.write(bytes([byte ^ 1]))
+        for _ in range(2):
+            assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), pictures)
+
+
 def test_the_kernel_reads_them_unless_it_is_told_otherwise(source, tmp_path):
     spill = f"--spill={tmp_path / 'spill'}"
     for options, serve in (([], "cache"), ([spill], "passthrough"), ([spill, "--serve=cache"], "cache")):
