@@ -106,6 +106,8 @@ def test_silent_mount(mnt):
         code, one = status(mnt)
         assert (code, one["state"]) == (1, "silent")
         assert time.monotonic() - begun < 10
+        refresh = run("refresh", mnt, timeout=40)
+        assert refresh.returncode == 1 and "does not answer" in refresh.stderr
         doctor = run("doctor", "--json", timeout=20)
         assert any(str(mnt) in check["message"] for check in json.loads(doctor.stdout)["checks"])
     finally:

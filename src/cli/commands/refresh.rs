@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::cli::{absolute, escape, mounts};
+use crate::cli::{escape, mounts, probe};
 
 /// Show at once what is new in the bucket or on the web server behind a mount
 ///
@@ -24,10 +24,13 @@ pub(in crate::cli) struct Arguments {
 
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let at = &arguments.mountpoint;
-    if mounts::ours_at(&absolute(at)?)?.is_none() {
+    let place = mounts::without_asking(at)?;
+    if mounts::ours_at(&place)?.is_none() {
         bail!("{}: no shardfs is mounted there", escape::path(at));
     }
     // Looking up this name makes the mount refresh.
-    std::fs::metadata(at.join(".shardfs/refresh")).with_context(|| at.display().to_string())?;
-    Ok(())
+    match probe::look(&place.join(".shardfs/refresh"))? {
+        Some(looked) => looked.with_context(|| at.display().to_string()),
+        None => bail!("{}: does not answer", escape::path(at)),
+    }
 }
