@@ -297,7 +297,13 @@ impl Vfs {
             if mounted.kind == Kind::Folder {
                 let problems = vfs.problems();
                 let opened = Self::open_as(source, vfs.options, false)?;
-                problems.into_iter().for_each(|problem| opened.problems.note(problem));
+                for mut problem in problems {
+                    // Until here, the folder had its name in paths.
+                    if let Ok(below) = problem.container.strip_prefix(alone.name()) {
+                        problem.container = below.to_owned();
+                    }
+                    opened.problems.note(problem);
+                }
                 return Ok(opened);
             }
             let reason = vfs.problems.last_message();

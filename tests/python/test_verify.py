@@ -276,3 +276,12 @@ def test_damage_below_computed_bytes_is_damage(tmp_path):
     assert result["unread"] == [] and result["problems"], result
     done = run("index", tmp_path, "-o", tmp_path / "index.parquet", "--json")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_marker_of_a_folder_stands_once(tmp_path):
+    """A marker that not all may read makes a plain folder; the path in the report leads to it."""
+    shutil.copytree(FIXTURES / "cells.zarr", tmp_path / "cells.zarr")
+    marker = tmp_path / "cells.zarr/zarr.json"
+    marker.chmod(0o600)
+    result = verify(tmp_path / "cells.zarr")
+    assert str(marker) in {problem["container"] for problem in result["problems"]}, result
