@@ -465,7 +465,7 @@ impl Vfs {
         let opened = self.opened(&id, wait)?;
         let answer = ask(&opened, node);
         self.note_warnings(&opened);
-        answer.map(Some).map_err(|fault| self.fault(&opened, node, fault))
+        answer.map(Some).map_err(|fault| self.fault(&opened, node, fault, wait))
     }
 
     /// Does the same for what only nodes of the container's tree have, which `.file` is not.
@@ -678,7 +678,7 @@ impl Vfs {
         let opened = self.opened(id, wait)?;
         let found = opened.lookup(folder, name, wait);
         self.note_warnings(&opened);
-        let found = found.map_err(|fault| self.fault(&opened, folder, fault))?;
+        let found = found.map_err(|fault| self.fault(&opened, folder, fault, wait))?;
         let Some(node) = found.filter(|node| self.shows(&opened, *node)) else { return Ok(None) };
         let attr = self.attr_inside(&opened, node, wait)?;
         Ok(Some((Node::InContainer(id.clone(), node), attr)))
@@ -708,7 +708,7 @@ impl Vfs {
             Node::InContainer(id, link) => {
                 let opened = self.opened(&id, wait)?;
                 let target = opened.link_target(link, wait);
-                let target = target.map_err(|fault| self.fault(&opened, link, fault))?;
+                let target = target.map_err(|fault| self.fault(&opened, link, fault, wait))?;
                 target.map(Into::into).ok_or_else(|| Error::not_a_link(id.shown()))
             }
             node => Err(Error::not_a_link(self.place(&node))),
@@ -787,7 +787,7 @@ impl Vfs {
     ) -> Result<T, Error> {
         let opened = self.opened(id, wait)?;
         let done = opened.readable(file, wait).and_then(|view| read(&view, &opened));
-        let done = done.map_err(|fault| self.fault(&opened, file, fault))?;
+        let done = done.map_err(|fault| self.fault(&opened, file, fault, wait))?;
         // What was noticed meanwhile.
         if let Some(message) = opened.reader.cache.notices.take(opened.reader.container) {
             let path = opened.place(file, Wait::Never);
@@ -796,8 +796,8 @@ impl Vfs {
         Ok(done)
     }
 
-    /// Turns a fault of a view or tree into the error of the request, and notes the problem.
-    fn fault(&self, opened: &Opened, node: NodeId, fault: Fault) -> Error {
+    /// Turns a fault of a view or tree into the error of a request that may `wait`, and notes the problem.
+    fn fault(&self, opened: &Opened, node: NodeId, fault: Fault, wait: Wait) -> Error {
         let id = &opened.id;
         if let Some(needed) = fault.would_block_for() {
             return Error::would_block(needed);
@@ -805,7 +805,7 @@ impl Vfs {
         let block = fault.block.map(|block| opened.tree.block_name(block));
         // A disk fails somewhere in the block; all other faults are reported at the block's start.
         let start = (!matches!(*fault.error, BlockError::Source(_))).then_some(fault.offset);
-        let error = Error::block(id.shown(), opened.place(node, Wait::Never), block, fault.offset, fault.error);
+        let error = Error::block(id.shown(), opened.place(node, wait), block, fault.offset, fault.error);
         self.problems.note_at(error.to_problem(), start);
         if error.errno() == libc::ESTALE {
             self.invalidations.push_gone(id);

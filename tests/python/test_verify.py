@@ -278,6 +278,14 @@ def test_damage_below_computed_bytes_is_damage(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_small_cache_names_the_file(tmp_path):
+    bad = FIXTURES / "damaged/bad_chunk.h5"
+    shutil.copytree(FIXTURES, tmp_path / "all")
+    for path in bad, tmp_path / "all":
+        found = [problem for problem in verify("--cache-size=100K", path)["problems"] if "bad_chunk" in problem["container"]]
+        assert found and all(problem["path"] for problem in found), found
+
+
 def test_the_marker_of_a_folder_stands_once(tmp_path):
     """A marker that not all may read makes a plain folder; the path in the report leads to it."""
     shutil.copytree(FIXTURES / "cells.zarr", tmp_path / "cells.zarr")

@@ -145,7 +145,7 @@ impl Vfs {
     pub(crate) fn attr_inside(&self, opened: &Opened, child: NodeId, wait: Wait) -> Result<Attr, Error> {
         let id = &opened.id;
         let node = Node::InContainer(id.clone(), child);
-        let fault = |fault| self.fault(opened, child, fault);
+        let fault = |fault| self.fault(opened, child, fault, wait);
         let (kind, size, nlink) = match opened.kind(child, wait).map_err(fault)? {
             Some(NodeKind::Folder { subfolders }) => {
                 (FileKind::Folder, 0, subfolders.map_or(1, |n| n.saturating_add(2)))

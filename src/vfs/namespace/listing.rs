@@ -122,7 +122,7 @@ impl Vfs {
                     self.take(node, plus, entry, each)
                 });
                 self.note_warnings(&opened);
-                listed.map_err(|fault| self.fault(&opened, *folder, fault))?;
+                listed.map_err(|fault| self.fault(&opened, *folder, fault, wait))?;
                 late.map_or(Ok(()), Err)
             }
             Node::ControlFolder => {

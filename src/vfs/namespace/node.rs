@@ -107,7 +107,7 @@ impl Vfs {
             Node::InContainer(id, tree::ROOT) => self.ino(&Node::SourceFolder(id.path.folder().clone())),
             Node::InContainer(id, child) => {
                 let opened = self.opened(id, wait)?;
-                let parent = opened.parent(*child, wait).map_err(|fault| self.fault(&opened, *child, fault))?;
+                let parent = opened.parent(*child, wait).map_err(|fault| self.fault(&opened, *child, fault, wait))?;
                 self.ino(&Node::InContainer(id.clone(), parent))
             }
             Node::ControlFolder | Node::ControlFile(_) => ROOT,
