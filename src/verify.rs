@@ -104,6 +104,9 @@ pub(crate) fn read_all(top: &Entry, threads: usize, progress: &Progress, which: 
         false => Task::File(top.clone()),
     };
     let run = Run { top, progress, which, queue: Mutex::default(), more: Condvar::new(), found: Mutex::default() };
+    if top.is_inside() && !top.is_root_of_container() {
+        top.volume().cover_what_is_read();
+    }
     run.queue.lock().tasks.push(first);
     let (threads, has_read) = (threads.max(1), AtomicBool::new(false));
     parallel::for_each(threads + usize::from(counts), threads + usize::from(counts), |number| {

@@ -142,6 +142,13 @@ impl Volume {
         self.vfs.options().coverage.as_ref().map(|coverage| coverage.total()).unwrap_or_default()
     }
 
+    /// Makes [`Self::covering`] count only what is read from now on.
+    pub(crate) fn cover_what_is_read(&self) {
+        if let Some(coverage) = &self.vfs.options().coverage {
+            coverage.count_what_is_read();
+        }
+    }
+
     /// Returns the reason why a file is shown as a file.
     pub(crate) fn no_container(&self) -> String {
         self.vfs.no_container()

@@ -278,6 +278,16 @@ def test_damage_below_computed_bytes_is_damage(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_only_what_lies_below_a_path_counts(tmp_path):
+    """Of a path inside a container, blocks that were not read are not counted as unchecked."""
+    np.savez(tmp_path / "arrays.npz", small=np.arange(1000), large=np.zeros(1 << 20))
+    whole = verify(tmp_path / "arrays.npz", code=0)
+    part = verify(tmp_path / "arrays.npz/small.npy", code=0)
+    # A member of a zip has a checksum over all of it.
+    assert part["stored"] - part["unchecked"] >= 8000
+    assert part["unchecked"] <= whole["unchecked"] and part["stored"] < 20_000
+
+
 def test_a_small_cache_names_the_file(tmp_path):
     bad = FIXTURES / "damaged/bad_chunk.h5"
     shutil.copytree(FIXTURES, tmp_path / "all")

@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use parking_lot::Mutex;
@@ -20,12 +23,14 @@ const FRAMING: u64 = 16;
 #[derive(Debug, Default)]
 pub struct Coverage {
     files: Mutex<HashMap<FileId, Arc<Covered>>>,
+    /// Whether only what is read counts, and not whole files.
+    counts_read: Arc<AtomicBool>,
 }
 
 /// Sums over all files that were opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Covering {
-    /// Bytes of the files.
+    /// Bytes of the files, or those of them that were read.
     pub stored: u64,
     /// Bytes of them that no checksum covers, or none that was compared and right.
     pub unchecked: u64,
@@ -34,11 +39,13 @@ pub struct Covering {
 #[derive(Debug)]
 struct Covered {
     len: u64,
-    ranges: Mutex<Ranges>,
+    checked: Mutex<Ranges>,
+    read: Mutex<Ranges>,
+    counts_read: Arc<AtomicBool>,
 }
 
 /// Ranges that do not touch, by their starts.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Ranges(BTreeMap<u64, u64>);
 
 impl Coverage {
@@ -46,17 +53,36 @@ impl Coverage {
     pub fn total(&self) -> Covering {
         let files = self.files.lock();
         files.values().fold(Covering::default(), |sum, file| {
-            let checked = file.ranges.lock().bytes().min(file.len);
-            Covering { stored: sum.stored + file.len, unchecked: sum.unchecked + (file.len - checked) }
+            let (stored, checked) = file.bytes();
+            Covering { stored: sum.stored + stored, unchecked: sum.unchecked + (stored - checked) }
         })
+    }
+
+    /// Makes only what is read from now on count, and what is checked.
+    pub(crate) fn count_what_is_read(&self) {
+        self.counts_read.store(true, Relaxed);
     }
 
     /// Returns a file as a source that notes what is checked.
     pub(crate) fn noting(&self, file: Arc<dyn File>) -> Arc<dyn Source> {
         let (id, source) = (file.version().file(), file.into_source());
-        let new = || Arc::new(Covered { len: source.len(), ranges: Mutex::default() });
+        let new = || {
+            let (checked, read) = Default::default();
+            Arc::new(Covered { len: source.len(), checked, read, counts_read: self.counts_read.clone() })
+        };
         let covered = self.files.lock().entry(id).or_insert_with(new).clone();
         Arc::new(Noting { source, covered })
+    }
+}
+
+impl Covered {
+    /// Returns how many bytes count, and how many of them are checked.
+    fn bytes(&self) -> (u64, u64) {
+        let checked = self.checked.lock();
+        let mut all = self.read.lock().clone();
+        checked.0.iter().for_each(|(start, end)| all.add(&(*start..*end)));
+        let stored = if self.counts_read.load(Relaxed) { all.bytes().min(self.len) } else { self.len };
+        (stored, checked.bytes().min(stored))
     }
 }
 
@@ -88,7 +114,7 @@ struct Noting {
 
 impl Source for Noting {
     fn note_checked(&self, range: &Range<u64>) {
-        self.covered.ranges.lock().add(range);
+        self.covered.checked.lock().add(range);
     }
 
     fn inner(&self) -> Option<&dyn Source> {
@@ -100,6 +126,9 @@ impl Source for Noting {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+        if self.covered.counts_read.load(Relaxed) {
+            self.covered.read.lock().add(&(offset..offset.saturating_add(buf.len() as u64)));
+        }
         self.source.read_at(offset, buf, wait)
     }
 }
