@@ -170,8 +170,8 @@ pub struct Requests {
 pub(crate) struct SeenContainer {
     /// The name of its format.
     pub(crate) format: &'static str,
-    /// Bytes of its file.
-    pub(crate) size: u64,
+    /// Bytes of its file; `None` for a container that is a folder.
+    pub(crate) size: Option<u64>,
     /// Name of the state of the file, and of other files that it shows. Different names of one path are different
     /// states.
     pub(crate) state: String,
@@ -504,7 +504,7 @@ impl Vfs {
     pub(crate) fn seen_container(&self, ino: u64) -> Option<SeenContainer> {
         let Ok(Node::InContainer(id, tree::ROOT)) = self.node(ino) else { return None };
         let state = format!("{}-{:x}", id.stat.version.text(), id.others);
-        Some(SeenContainer { format: id.format.name, size: id.stat.size, state })
+        Some(SeenContainer { format: id.format.name, size: id.marker.is_none().then_some(id.stat.size), state })
     }
 
     /// Returns the containers that a container shows joined as one, by their paths below SOURCE as they would be listed.

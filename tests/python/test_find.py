@@ -67,6 +67,15 @@ def test_what_is_looked_for(data):
     assert long[0] == str((data / "deep/demo.kdb").stat().st_size) and long[-1] == str(data / "deep/demo.kdb")
 
 
+def test_folders_have_no_size(data):
+    shutil.copytree(FIXTURES / "cells.zarr", data / "cells.zarr")
+    shown = json.loads(find("--json", "--name", "cells.zarr", data).stdout)
+    assert (shown["format"], shown["size"]) == ("zarr", None)
+    assert find("-l", "--name", "cells.zarr", data).stdout.decode().split()[0] == "-"
+    for option in "--min-size", "--max-size":
+        assert find(option, 1000, "--name", "cells.zarr", data).stdout == b""
+
+
 def test_a_container_itself_and_what_is_none(data):
     assert find(data / "ep_001.wshard").stdout.decode() == f"{data}/ep_001.wshard\n"
     none = ((data / "notes.txt", "neither"), (data / "ep_001.wshard/signal", "neither"), (data / "gone", "No such"))

@@ -44,7 +44,7 @@ pub(in crate::cli) struct Arguments {
     #[arg(long, value_name = "FILE|TIME", value_parser = newer)]
     newer: Option<SystemTime>,
 
-    /// Only containers of at least SIZE bytes; K, M, G and T are units
+    /// Only containers of at least SIZE bytes; K, M, G and T are units. Containers that are folders have no size
     #[arg(long, value_name = "SIZE", value_parser = size)]
     min_size: Option<u64>,
 
@@ -60,7 +60,8 @@ pub(in crate::cli) struct Arguments {
     #[arg(short = '0', long, conflicts_with_all = ["long", "json"])]
     null: bool,
 
-    /// Print a JSON object per line: path (and path_hex if it is not UTF-8), format, size, mtime (in seconds)
+    /// Print a JSON object per line: path (and path_hex if it is not UTF-8), format, size (null for folders), mtime (in
+    /// seconds)
     #[arg(long, conflicts_with = "long")]
     json: bool,
 
@@ -147,8 +148,8 @@ impl<W: Write> Search<'_, W> {
         let (seconds, _) = container.attr().mtime;
         let is_wanted = name.as_ref().is_none_or(|name| name.matches(&named))
             && newer.is_none_or(|newer| container.modified() > newer)
-            && min_size.is_none_or(|least| seen.size >= least)
-            && max_size.is_none_or(|most| seen.size <= most);
+            && min_size.is_none_or(|least| seen.size.is_some_and(|size| size >= least))
+            && max_size.is_none_or(|most| seen.size.is_some_and(|size| size <= most));
         if !is_wanted {
             return Ok(());
         }
@@ -159,7 +160,8 @@ impl<W: Write> Search<'_, W> {
             return writeln!(self.out, "{}", escape::json(&object.to_string()));
         }
         if *long {
-            write!(self.out, "{:>12} {} {:12} ", seen.size, ls::date(seconds), seen.format)?;
+            let size = seen.size.map_or("-".into(), |size| size.to_string());
+            write!(self.out, "{size:>12} {} {:12} ", ls::date(seconds), seen.format)?;
         }
         self.out.write_all(escape::name(path.as_os_str(), self.is_terminal).as_bytes())?;
         self.out.write_all(if *null { b"\0" } else { b"\n" })

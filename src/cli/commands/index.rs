@@ -32,8 +32,8 @@ use table::Index;
 
 /// Write a Parquet file with a row for each container of a folder
 ///
-/// Columns: path, format, version, size, modified (UTC), episodes, episode_id, task, steps, cameras, damaged, problem,
-/// part_of. Containers that another one shows joined, such as the chunks of an episode with a manifest, are left out
+/// Columns: path, format, version, size (null for folders), modified (UTC), episodes, episode_id, task, steps, cameras,
+/// damaged, problem, part_of. Containers that another one shows joined, such as the chunks of an episode with a manifest, are left out
 /// without --parts. A file that begins like a container and is not shown as one is `damaged` too, even if it is whole but
 /// not supported; `problem` says why. No block is decoded. If INDEX was written by an earlier run for the same SOURCE,
 /// only new and changed containers are opened, and those of several files. A container that cannot be read now keeps its

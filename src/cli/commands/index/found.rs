@@ -27,8 +27,8 @@ pub(super) struct Row {
     pub(super) state: String,
     pub(super) format: Option<String>,
     pub(super) version: Option<String>,
-    /// Bytes of the file.
-    pub(super) size: u64,
+    /// Bytes of the file; `None` for a folder.
+    pub(super) size: Option<u64>,
     /// When it was modified, in microseconds since 1970.
     pub(super) modified: i64,
     pub(super) episodes: Option<u64>,
@@ -53,7 +53,7 @@ impl Row {
 
     /// Returns the row of a file that looks like a container but cannot be opened.
     pub(super) fn damaged(path: &Path, attr: &Attr, problem: String) -> Self {
-        let (size, modified) = (attr.size, microseconds(attr));
+        let (size, modified) = (Some(attr.size), microseconds(attr));
         Self { path: shown(path), size, modified, problem: Some(problem), ..Self::default() }
     }
 }

@@ -139,7 +139,7 @@ fn columns(rows: &[&Row]) -> Vec<Column> {
         text("path", |row| Some(&row.path)),
         text("format", |row| row.format.as_deref()),
         text("version", |row| row.version.as_deref()),
-        number("size", |row| Some(row.size)),
+        number("size", |row| row.size),
         Column::fixed("modified".into(), Element::Ticks, None, View::inline(modified)),
         number("episodes", |row| row.episodes),
         text("episode_id", |row| row.episode_id.as_deref()),
