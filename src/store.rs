@@ -19,7 +19,7 @@ use std::{
     fs::File as Descriptor,
     io,
     os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -130,6 +130,22 @@ const NO_TIME: u32 = u32::MAX;
 /// stays the same one. An object never grows: each of its states has another identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId(u64, u64);
+
+/// Returns where a path leads, with links resolved. Its end need not be there yet.
+///
+/// # Errors
+/// If a `..` follows what is not there.
+pub(crate) fn place_of(path: &Path) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    let there = absolute.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
+    let Some((part, real)) = there else { return Ok(absolute) };
+    let rest = absolute.strip_prefix(part).unwrap_or(Path::new(""));
+    if rest.components().any(|component| component == Component::ParentDir) {
+        return Err(io::Error::other("'..' behind a folder that is not there"));
+    }
+    // `join` of an empty path would add a slash, and a file is no folder.
+    Ok(if rest == Path::new("") { real } else { real.join(rest) })
+}
 
 impl FileId {
     /// The identity if no file could be looked at.

@@ -166,6 +166,22 @@ def test_two_sources_for_one_place(out, tmp_path):
     assert (out / "x.txt").read_text() == "a"
 
 
+def test_a_dry_run_fails_where_the_real_one_does(out, tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.txt").write_text(name)
+    (tmp_path / "file").touch()
+    (tmp_path / "taken/x.txt").mkdir(parents=True)
+    for sources, to in ((("a/x.txt", "b/x.txt"), out), (("a/x.txt", FIXTURES / "notes.txt"), tmp_path / "file"),
+                        (("a/x.txt",), tmp_path / "file/deep/"), (("a/x.txt",), tmp_path / "taken/")):
+        sources = [tmp_path / source for source in sources]
+        dry, real = (run("cp", *option, *sources, f"{to}/" if len(sources) == 1 else to) for option in (["-n"], []))
+        assert (dry.returncode, real.returncode) == (1, 1) and str(tmp_path) in dry.stderr, (dry.stderr, real.stderr)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([BIN, "cp", "-n", tmp_path / "a/x.txt", out], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "shardfs: stdout: No space left on device\n")
+
+
 def test_a_missing_source_does_not_stop_the_others(out):
     done = run("cp", FIXTURES / "no_such", FIXTURES / "notes.txt", out)
     assert done.returncode == 1 and "no_such" in done.stderr

@@ -5,7 +5,7 @@ mod copier;
 
 use std::{
     collections::HashSet,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::Ordering::Relaxed,
@@ -19,9 +19,12 @@ use clap::Args;
 use glob::Pattern;
 use parking_lot::Mutex;
 
-use crate::cli::{
-    Destination, ViewOptions, log_to_stderr, names,
-    options::select::{Selected, Selection, select},
+use crate::{
+    cli::{
+        Destination, ViewOptions, closed_for, log_to_stderr, names,
+        options::select::{Selected, Selection, select},
+    },
+    store::place_of,
 };
 use copier::{Copier, Task};
 
@@ -102,12 +105,14 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             if copier.stop.load(Relaxed) {
                 break;
             }
-            if let Err(error) = walk.source(source) {
-                copier.failed(&error);
+            match walk.source(source) {
+                Err(error) if closed_for(&error).is_some() => return Err(error),
+                Err(error) => copier.failed(&error),
+                Ok(()) => {}
             }
         }
-        walk.folders
-    });
+        Ok(walk.folders)
+    })?;
     // Inner folders first: one that is not to be written to can be finished when all in it is.
     for folder in folders.into_iter().rev() {
         copier.finish_folder(&folder);
@@ -157,7 +162,7 @@ impl Walk<'_> {
             } else {
                 (destination.as_path(), std::mem::take(&mut found.kept))
             };
-            self.below(found, top, to);
+            self.below(found, top, to)?;
         }
         match skipped {
             0 => Ok(()),
@@ -175,7 +180,11 @@ impl Walk<'_> {
     /// Makes the folder that everything goes to, and a folder below it, unless nothing is to be written.
     fn make_destination(&self, folder: &Path, below: &Path) -> anyhow::Result<()> {
         if self.arguments.dry_run {
-            return Ok(());
+            let there = folder.ancestors().find(|part| part.exists());
+            return match there.filter(|part| !part.is_dir()) {
+                Some(part) => bail!("{}: not a folder", part.display()),
+                None => Ok(()),
+            };
         }
         let dest = match self.copier.dest.get() {
             Some(dest) => dest,
@@ -187,30 +196,35 @@ impl Walk<'_> {
         dest.make_all(below).with_context(|| dest.shown(below).display().to_string())
     }
 
-    /// A file, or a folder with all that is in it.
-    fn below(&mut self, found: Selected, folder: &Path, to: PathBuf) {
+    /// A file, or a folder with all that is in it. Only a closed stdout is an error.
+    fn below(&mut self, found: Selected, folder: &Path, to: PathBuf) -> anyhow::Result<()> {
         let top = to.clone();
         if let Err(error) = self.make_destination(folder, to.parent().unwrap_or(Path::new(""))) {
-            return self.copier.failed(&error);
+            self.copier.failed(&error);
+            return Ok(());
         }
         let dest = self.copier.dest.get();
         // A stack, not recursion: names in containers can be thousands of folders deep.
         let mut open = vec![(found, to)];
         while let Some((Selected { entry, shown, .. }, to)) = open.pop() {
             if self.copier.stop.load(Relaxed) {
-                return;
+                return Ok(());
             }
             if self.is_excluded(&to, &top) {
                 continue;
             }
             if !entry.is_folder() {
-                let Some(dest) = dest else {
-                    self.copier.would_copy(&shown, &folder.join(&to));
-                    continue;
-                };
+                let place = folder.join(&to);
                 if self.arguments.sources.len() > 1 && !self.taken.insert(to.clone()) {
-                    let (shown, place) = (shown.display(), dest.shown(&to));
-                    self.copier.failed(&anyhow::anyhow!("{shown}: {} is another's copy already", place.display()));
+                    let (shown, place) = (shown.display(), place.display());
+                    self.copier.failed(&anyhow::anyhow!("{shown}: {place} is another's copy already"));
+                    continue;
+                }
+                if dest.is_none() {
+                    match place.is_dir() {
+                        true => self.copier.failed(&anyhow::anyhow!("{}: is a folder", place.display())),
+                        false => self.copier.would_copy(&shown, &place)?,
+                    }
                     continue;
                 }
                 self.copier.expect(entry.size());
@@ -238,6 +252,7 @@ impl Walk<'_> {
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -260,16 +275,7 @@ fn refuse_own_place(destination: &Path, found: &[Selected]) -> anyhow::Result<()
             bail!("{copy}: is the container itself, which its copy would overwrite; choose a place elsewhere");
         }
     }
-    let absolute = std::path::absolute(destination).with_context(|| destination.display().to_string())?;
-    // What of it is there already may lead elsewhere.
-    let there = absolute.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
-    let Some((part, real)) = there else { return Ok(()) };
-    let rest = absolute.strip_prefix(part).unwrap_or(Path::new(""));
-    if rest.components().any(|component| component == Component::ParentDir) {
-        bail!("{}: '..' behind a folder that is not there", destination.display());
-    }
-    // `join` of an empty path would add a slash, and a file is no folder.
-    let real = if rest == Path::new("") { real } else { real.join(rest) };
+    let real = place_of(destination).with_context(|| destination.display().to_string())?;
     if real.starts_with(source) {
         let (destination, source) = (destination.display(), source.display());
         bail!("{destination}: lies inside {source}, which is copied from; choose a place elsewhere");

@@ -60,12 +60,10 @@ impl Copier {
     }
 
     /// Says what would be copied.
-    pub(super) fn would_copy(&self, from: &Path, to: &Path) {
-        let mut out = io::stdout().lock();
-        let is_terminal = out.is_terminal();
+    pub(super) fn would_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let is_terminal = io::stdout().is_terminal();
         let [from, to] = [from, to].map(|path| escape::name(path.as_os_str(), is_terminal));
-        // Of a closed pipe there is nothing to say: nothing is written anyway.
-        let _ = writeln!(out, "{} -> {}", from.display(), to.display());
+        writeln!(stdout(), "{} -> {}", from.display(), to.display())
     }
 
     /// Reports something that could not be copied.
