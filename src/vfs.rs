@@ -245,6 +245,11 @@ impl Vfs {
             Some(cache) => cache.clone(),
             None => {
                 let open = |spill: &DiskTierOptions| {
+                    let place = crate::store::place_of(&spill.folder);
+                    if place.is_ok_and(|place| source.canonicalize().is_ok_and(|source| place.starts_with(source))) {
+                        let reason = "lies inside what is shown, which is never written to; choose a folder elsewhere";
+                        return Err(Error::invalid(spill.folder.clone(), reason.into()));
+                    }
                     let opened = spill.open(options.cache_size);
                     opened.map_err(|error| Error::os(&error, "open", spill.folder.clone()))
                 };

@@ -438,6 +438,17 @@ def test_warm_fills_the_disk_ahead(source, tmp_path):
     assert done.returncode == 1 and "damaged.wshard" in done.stderr
 
 
+def test_nothing_is_kept_in_the_source(source, tmp_path):
+    shutil.copy(Path(__file__).parents[2] / "fixtures/demo.kdb", source)
+    (tmp_path / "link").symlink_to(source)
+    (tmp_path / "mnt").mkdir()
+    for place in source, source / "a/b", tmp_path / "link/a":
+        for command in (["warm", source], ["mount", source, tmp_path / "mnt"], ["ls", source]):
+            done = run(*command, f"--spill={place}")
+            assert done.returncode == 1 and "lies inside" in done.stderr, (command, done)
+    assert [path.name for path in source.iterdir()] == ["demo.kdb"]
+
+
 @pytest.mark.parametrize("before", ["nothing", "blocks"])
 def test_warm_keeps_files_that_the_kernel_reads(source, tmp_path, before):
     """With a budget that holds whole files the arrays are kept as such: the first reader of each has it from the kernel."""

@@ -12,8 +12,8 @@ use crate::{
 /// Options of the disk cache for decoded blocks.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SpillArguments {
-    /// Keep decoded blocks on a local disk when memory has no room for them: a folder that only you may enter, or `auto`
-    /// for one below ~/.cache/shardfs. Blocks that are quick to decode are not kept
+    /// Keep decoded blocks on a local disk when memory has no room for them: a folder outside SOURCE that only you may
+    /// enter, or `auto` for one below ~/.cache/shardfs. Blocks that are quick to decode are not kept
     #[arg(long, value_name = "DIR")]
     spill: Option<PathBuf>,
 
