@@ -28,7 +28,8 @@ mod tests;
 mod writer;
 
 use std::{
-    fmt, io,
+    fmt,
+    io::{self, Write},
     ops::Range,
     path::{Path, PathBuf},
     sync::{
@@ -46,8 +47,8 @@ pub use blob::Blob;
 use blob::{BlobFile, Inner};
 use folder::Folder;
 use plain::Part;
-pub use scan::Usage;
 pub use plain::state;
+pub use scan::Usage;
 use writer::Queue;
 
 /// The longest key, in bytes.
@@ -140,6 +141,9 @@ pub struct Counters {
     pub evicted: AtomicU64,
     /// Blobs that were not kept: the queue or the disk was full, or it failed.
     pub dropped: AtomicU64,
+    /// Blobs that waited to be written and were not: there was no room, or the disk failed.
+    #[serde(skip)]
+    pub unwritten: AtomicU64,
     /// Blobs whose checksum was wrong.
     pub corrupt: AtomicU64,
     /// Other errors of the disk.
@@ -331,6 +335,17 @@ impl Disk {
         let freed = scan::prune(&self.shared.folder, size)?;
         self.shared.counters.evicted.fetch_add(freed.blobs, Relaxed);
         Ok(freed)
+    }
+
+    /// Returns why nothing can be written, by trying.
+    ///
+    /// # Errors
+    /// That of the disk.
+    pub fn check_writable(&self) -> io::Result<()> {
+        let (mut file, temporary) = self.shared.folder.temporary()?;
+        let written = file.write_all(&[1; 64 << 10]);
+        self.shared.folder.discard(&temporary);
+        written
     }
 
     /// Lets the cache rest for some seconds. A caller that found the disk too slow to wait for calls it.

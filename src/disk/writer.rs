@@ -251,6 +251,7 @@ fn run(shared: &Shared) {
             }
         } else {
             shared.counters.dropped.fetch_add(1, Relaxed);
+            shared.counters.unwritten.fetch_add(1, Relaxed);
         }
         let mut state = queue.state.lock();
         let was_removed = !state.waiting.contains_key(&hash);

@@ -438,6 +438,26 @@ def test_warm_fills_the_disk_ahead(source, tmp_path):
     assert done.returncode == 1 and "damaged.wshard" in done.stderr
 
 
+def test_a_disk_that_keeps_nothing_is_told(source, tmp_path):
+    episode(source / "ep.wshard", 1)
+    spill = tmp_path / "spill"
+    spill.mkdir(mode=0o700)
+    # The second has room for a test, and none for the block of 15 MB.
+    for size, words in (("ro,size=1M", "Read-only"), ("size=8M", "not all blocks were kept"), ("size=32K", "No space left")):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"{size},mode=0700", "none", spill], check=True)
+        try:
+            done = run("warm", f"--spill={spill}", source)
+            assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done
+            assert str(spill) in done.stderr and words in done.stderr, done.stderr
+            with foreground(source, f"--spill={spill}", stderr=subprocess.PIPE) as (mnt, process):
+                assert len(list(mnt.iterdir())) == 1
+                process.terminate()
+                said = process.stderr.read()
+            assert (b"kept in memory only" in said) == (size != "size=8M"), said
+        finally:
+            subprocess.run(["umount", "-l", spill], check=True)
+
+
 def test_nothing_is_kept_in_the_source(source, tmp_path):
     shutil.copy(Path(__file__).parents[2] / "fixtures/demo.kdb", source)
     (tmp_path / "link").symlink_to(source)

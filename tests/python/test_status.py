@@ -190,11 +190,15 @@ def test_doctor_of_an_ordinary_user(tmp_path):
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == os.geteuid() and folder.name.startswith(("pytest", "test")):
             folder.chmod(0o755)
+    (tmp_path / "cache").mkdir(mode=0o755)
     done = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", str(program), "doctor",
-                           "--json"], capture_output=True, timeout=60)
+                           "--json"], capture_output=True, timeout=60, env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     found = json.loads(done.stdout)
     by_name = {check["name"]: check for check in found["checks"]}
     assert by_name["CAP_SYS_ADMIN"]["state"] == "ok"
+    # The folder of root, which is there.
+    kept = by_name["decoded blocks"]
+    assert kept["state"] == "warning" and f"{tmp_path}/cache/shardfs/blocks can't be made" in kept["message"]
     config = open("/etc/fuse.conf").read() if os.path.exists("/etc/fuse.conf") else ""
     is_set = any(line.strip() == "user_allow_other" for line in config.splitlines())
     assert by_name["user_allow_other"]["state"] == ("ok" if is_set else "warning")

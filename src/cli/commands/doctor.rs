@@ -4,12 +4,15 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     os::unix::fs::PermissionsExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::bail;
 use clap::Args;
-use rustix::process::{Resource, getrlimit};
+use rustix::{
+    fs::{Access, access},
+    process::{Resource, getrlimit},
+};
 use serde::Serialize;
 use serde_json::json;
 
@@ -191,15 +194,26 @@ fn decoded_blocks() -> Check {
             format!("{shown} is not on a disk of this machine"),
             "give --spill a folder on a local disk: reading from a server is no faster than decoding",
         ),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_writable(&folder) => {
             ok(NAME, format!("--spill auto would keep up to {} in {shown}", status::bytes(size)))
         }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => warning(
+            NAME,
+            format!("{shown} can't be made"),
+            "name a folder where this user may write with --spill, or set XDG_CACHE_HOME",
+        ),
         Err(error) => warning(
             NAME,
             format!("{shown} can't be used: {error}"),
             "give it to this user with mode 0700, or name another folder with --spill",
         ),
     }
+}
+
+/// Returns whether a folder that is not there can be made in the nearest one above it that is.
+fn is_writable(folder: &Path) -> bool {
+    let above = folder.ancestors().find(|above| above.exists());
+    above.is_some_and(|above| access(above, Access::WRITE_OK | Access::EXEC_OK).is_ok())
 }
 
 fn admin_check(root: bool, admin: bool) -> Check {

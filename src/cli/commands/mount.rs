@@ -149,6 +149,9 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
     let disk_cache = is_url(&arguments.source).then(|| remote::usual_disk_cache(&options.remote)).flatten();
     let vfs = Arc::new(Vfs::open(&arguments.source, options)?);
     check_source(&vfs)?;
+    if let Some(trouble) = vfs.options().spill.as_ref().and_then(spill::trouble) {
+        say(&format!("shardfs: {}; decoded blocks are kept in memory only", one_line(&trouble)));
+    }
     // From here on. Before, problems of SOURCE itself are this command's own error.
     running.start_log(arguments.foreground)?;
 

@@ -14,7 +14,11 @@ use clap::Args;
 use super::{doctor, status, verify::Bar};
 use crate::{
     cache::DiskTierOptions,
-    cli::{AlreadyReported, Place, ViewOptions, counted, each, log_to_stderr, spill::default_options, stdout},
+    cli::{
+        AlreadyReported, Place, ViewOptions, counted, each, log_to_stderr,
+        spill::{default_options, trouble},
+        stdout,
+    },
     verify::{Findings, Which, read_all},
     vfs,
 };
@@ -34,7 +38,7 @@ const LAST_BLOCKS: Duration = Duration::from_secs(600);
 
 Without --spill, the folder of `--spill auto` is used.
 
-Exit codes: 0 everything was read, 1 something could not be read (the rest was), 2 a wrong command line.")]
+Exit codes: 0 everything was read, 1 something could not be read or kept (the rest was), 2 a wrong command line.")]
 pub(in crate::cli) struct Arguments {
     /// Containers, folders of them, or paths inside one
     #[arg(required = true, value_name = "PATH")]
@@ -64,6 +68,13 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             let counters = spill.disk().counters();
             blobs += counters.written.load(Relaxed);
             written += counters.written_bytes.load(Relaxed);
+            if counters.unwritten.load(Relaxed) > 0 {
+                let room = || "there is no room for them on the disk, or within --spill-size".into();
+                let reason = spill.disk().check_writable().map_or_else(|error| error.to_string(), |()| room());
+                let folder = spill.disk().path();
+                let error = anyhow!("{}: not all blocks were kept: {reason}", folder.display());
+                return Err(bar.complain(&error).into());
+            }
         }
         if is_whole { Ok(()) } else { Err(AlreadyReported.into()) }
     });
@@ -83,8 +94,12 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow:
     let options = arguments.view.checked();
     let spill = options.spill.clone().unwrap_or_else(default_options);
     // Tables repeat other files, which are warmed there.
-    let options = vfs::Options { spill: Some(DiskTierOptions { wait: true, ..spill }), tables: false, ..options };
+    let options =
+        vfs::Options { spill: Some(DiskTierOptions { wait: true, ..spill.clone() }), tables: false, ..options };
     let place = Place::find(path, options)?;
+    if let Some(trouble) = trouble(&spill) {
+        bail!("{trouble}");
+    }
     let counts = bar.is_shown() && place.entry.is_folder();
     let Findings { problems, unread, advice, .. } = read_all(&place.entry, threads, &bar.progress, which, counts);
     let is_whole = problems.is_empty() && unread.is_empty();

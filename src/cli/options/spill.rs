@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::{
     cache::DiskTierOptions,
-    disk::{usual_folder, usual_size},
+    disk::{Disk, Limits, usual_folder, usual_size},
 };
 
 /// Options of the disk cache for decoded blocks.
@@ -36,6 +36,14 @@ impl SpillArguments {
         let size = self.spill_size.unwrap_or_else(|| usual_size(&folder));
         Some(DiskTierOptions { folder, size, wait: false, all: self.spill_all })
     }
+}
+
+/// Returns why nothing can be kept in a folder, which is made for that.
+pub(in crate::cli) fn trouble(options: &DiskTierOptions) -> Option<String> {
+    let DiskTierOptions { folder, size, .. } = options;
+    let disk = Disk::open(folder, Limits::new(folder, *size));
+    let error = disk.and_then(|disk| disk.check_writable()).err()?;
+    Some(format!("{}: {error}", folder.display()))
 }
 
 /// Returns the options that `--spill auto` stands for.
