@@ -63,7 +63,8 @@ pub(crate) struct Progress {
 pub(crate) struct Findings {
     /// What is wrong: each block once, in order.
     pub problems: Vec<Problem>,
-    /// What cannot be read, so nothing is known of it: this user may not, the disk or server fails, memory is too small.
+    /// What cannot be read, so nothing is known of it: this user may not, the disk or server fails, memory is too small,
+    /// it is replaced all the time.
     pub unread: Vec<Problem>,
     /// What could be faster.
     pub advice: Vec<Problem>,
@@ -103,10 +104,10 @@ pub(crate) fn read_all(top: &Entry, threads: usize, progress: &Progress, which: 
         true => Task::Folder(top.clone(), Some(PathBuf::new()), 0),
         false => Task::File(top.clone()),
     };
-    let run = Run { top, progress, which, queue: Mutex::default(), more: Condvar::new(), found: Mutex::default() };
     if top.is_inside() && !top.is_root_of_container() {
         top.volume().cover_what_is_read();
     }
+    let run = Run { top, progress, which, queue: Mutex::default(), more: Condvar::new(), found: Mutex::default() };
     run.queue.lock().tasks.push(first);
     let (threads, has_read) = (threads.max(1), AtomicBool::new(false));
     parallel::for_each(threads + usize::from(counts), threads + usize::from(counts), |number| {
@@ -282,7 +283,9 @@ impl Run<'_> {
             (FileKind::Link, _) => self.link(&path),
             (FileKind::File, _) => match entry.read_at(0, 1) {
                 // Any file may be a container, whatever its name.
-                Err(error) if error.is_unread() => self.failed(Some(&path), &error),
+                Err(error) if error.is_unread() && error.kind() != ErrorKind::Changed => {
+                    self.failed(Some(&path), &error);
+                }
                 _ => {
                     self.progress.others.fetch_add(1, Relaxed);
                     if entry.volume().should_be_container(&name) {

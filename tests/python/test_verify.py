@@ -6,11 +6,12 @@ import json
 import os
 import re
 import shutil
+import threading
 import zipfile
 import zlib
 
-import numpy as np
 import h5py
+import numpy as np
 import pytest
 
 from support import FAMILIES, FIXTURES, GOLDEN, RECORDINGS, TYPED, examples, load_expected, mounted, run
@@ -303,3 +304,23 @@ def test_the_marker_of_a_folder_stands_once(tmp_path):
     marker.chmod(0o600)
     result = verify(tmp_path / "cells.zarr")
     assert str(marker) in {problem["container"] for problem in result["problems"]}, result
+
+
+def test_what_is_replaced_all_the_time_is_not_known(tmp_path):
+    np.savez(tmp_path / "0.npz", x=np.zeros(100_000))
+    end = threading.Event()
+
+    def replace():
+        while not end.wait(0.005):
+            shutil.copy(tmp_path / "0.npz", tmp_path / "new")
+            os.replace(tmp_path / "new", tmp_path / "x.npz")
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    try:
+        for _ in range(3):
+            result = json.loads(run("verify", "--json", tmp_path / "x.npz").stdout or "{}")
+            assert not result.get("problems"), result
+    finally:
+        end.set()
+        thread.join()

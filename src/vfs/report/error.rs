@@ -190,18 +190,18 @@ impl Error {
         }
     }
 
-    /// Returns whether bytes, or memory for them, could not be had. What the file holds is then not known.
+    /// Returns whether bytes, or memory for them, could not be had, or were replaced meanwhile. What the file holds is
+    /// then not known.
     pub(crate) fn is_unread(&self) -> bool {
         let is_cut = match &self.kind {
             Kind::Block { error, .. } => matches!(**error, BlockError::Source(SourceError::OutOfRange { .. })),
             Kind::Format(error) => matches!(**error, FormatError::Source(SourceError::OutOfRange { .. })),
             _ => false,
         };
-        let is_answer = matches!(
-            self.errno(),
-            libc::ENOENT | libc::ENOTDIR | libc::EISDIR | libc::ESTALE | libc::EINVAL | libc::ENAMETOOLONG
-        );
-        !(is_cut || is_answer || self.is_damage())
+        let is_answer =
+            matches!(self.errno(), libc::ENOENT | libc::ENOTDIR | libc::EISDIR | libc::EINVAL | libc::ENAMETOOLONG);
+        let is_refused = matches!(&self.kind, Kind::Format(error) if matches!(**error, FormatError::Refused { .. }));
+        !(is_cut || is_refused || is_answer || self.is_damage())
     }
 
     /// Returns the error of another layer that caused this one, if there is one.
