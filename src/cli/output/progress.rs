@@ -12,7 +12,7 @@ use std::{
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
     iterator::Signals,
     low_level,
@@ -49,8 +49,8 @@ pub(in crate::cli) fn interruptible_bar(quiet: bool, template: &str) -> Progress
     bar
 }
 
-/// Whether SIGINT or SIGTERM has come. The first time stops the work, which leaves nothing behind; a second one ends the
-/// process.
+/// Whether SIGINT, SIGTERM or SIGHUP has come. The first time stops the work, which leaves nothing behind; a second one
+/// ends the process.
 pub(in crate::cli) struct Interrupt {
     has_come: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
@@ -60,7 +60,8 @@ impl Interrupt {
     /// Begins to watch.
     pub(in crate::cli) fn new() -> Self {
         let (has_come, signal) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        for number in [SIGINT, SIGTERM] {
+        let hangup = (!ignores_hangup()).then_some(SIGHUP);
+        for number in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             let _ = flag::register_conditional_default(number, has_come.clone());
             let _ = flag::register_usize(number, signal.clone(), usize::try_from(number).unwrap_or_default());
             let _ = flag::register(number, has_come.clone());
@@ -84,4 +85,11 @@ impl Interrupt {
         }
         Ok(())
     }
+}
+
+/// Whether this process was started to outlive its terminal, as by nohup.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 << (SIGHUP - 1) != 0)
 }
