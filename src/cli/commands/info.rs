@@ -40,7 +40,8 @@ pub(in crate::cli) struct Arguments {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Print JSON: for a container its `container.json`, for a folder its containers
+    /// Print JSON: for a container its `container.json` (of one with episodes also a `summary`), for a folder its
+    /// containers
     #[arg(long)]
     json: bool,
 

@@ -161,6 +161,7 @@ impl Report {
             "requests": stats["requests"],
             "bytes_read": stats["bytes_read"],
             "containers_open": stats["containers_open"],
+            "containers_closed": stats["containers_closed"],
             "cache": stats["cache"],
             "spill": stats["spill"],
             "remote": stats["remote"],

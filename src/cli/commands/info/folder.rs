@@ -99,7 +99,12 @@ impl<'a> Folder<'a> {
                 Ok(Some(overview)) => {
                     let (number, kind) = count(&overview.contents);
                     let object = json!({"path": shown.to_string_lossy(), "format": overview.format, (format!("{kind}s")): number});
-                    line(object, format!("{}, {}", overview.format_name(), counted(number, kind)))
+                    // What is made of no items, such as plain records, has none to count.
+                    let counted = match (number, kind) {
+                        (0, "item") => String::new(),
+                        _ => format!(", {}", counted(number, kind)),
+                    };
+                    line(object, format!("{}{counted}", overview.format))
                 }
                 Ok(None) => {
                     folders.push(match count_below(&found) {

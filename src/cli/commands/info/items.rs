@@ -26,6 +26,9 @@ pub(super) fn describe(
     if rows.is_empty() && !part.is_empty() {
         return Ok(writeln!(out, "  nothing is stored under this path itself: shardfs makes what it shows")?);
     }
+    if rows.is_empty() {
+        return Ok(());
+    }
     lines::table(out, &["path", "dtype", "shape", "codec", "stored", "size", ""], &rows, &[4, 5])
 }
 
