@@ -13,7 +13,7 @@ use std::{
 use common::kastore;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
-use shardfs::{Cache, DType, EntryKind, ErrorKind, Verify, Volume};
+use shardfs::{Cache, DType, ElementType, EntryKind, ErrorKind, Verify, Volume};
 
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -302,4 +302,18 @@ fn rows_of_an_array() {
     for wrong in [0..25, 5..4, u64::MAX - 1..u64::MAX] {
         assert_eq!(array.rows(wrong).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
+}
+
+/// Texts of one size are an array in the `.npy` file only; their other files have a type and a shape, too.
+#[test]
+fn files_of_texts_are_no_arrays() {
+    let volume = Volume::open(common::golden("zarr").join("v2_text.zarr")).unwrap();
+    let text = ElementType::Plain(DType::of_descr("<U3").unwrap().0);
+    for name in ["U.jsonl", "U_one.txt"] {
+        let texts = volume.get(name).unwrap();
+        assert_eq!(texts.item_info().unwrap().unwrap().dtype, Some(text.clone()), "{name}");
+        assert_eq!(texts.array_type().unwrap(), None, "{name}");
+        assert_eq!(texts.array().unwrap_err().kind(), ErrorKind::NotAnArray, "{name}");
+    }
+    assert_eq!(volume.get("U.npy").unwrap().array().unwrap().dtype(), &text);
 }

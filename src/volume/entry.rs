@@ -529,8 +529,8 @@ impl Entry {
     /// # Errors
     /// Those of opening the container.
     pub fn array_type(&self) -> Result<Option<(ElementType, Vec<u64>)>, Error> {
-        let info = self.vfs().item_info(self.handle.ino, Wait::Always)?;
-        Ok(info.and_then(|info| Some((info.dtype?, info.shape?))))
+        let array = self.ask(|tree, reader, node| tree.array(reader, node))?.flatten();
+        Ok(array.map(|view::Array { dtype, shape, .. }| (dtype, shape)))
     }
 
     /// Returns the same, and where the elements begin in the file.

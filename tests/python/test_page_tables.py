@@ -324,3 +324,19 @@ def test_tables_of_containers_show_what_pyarrow_reads(page, fixtures_server, pat
     page.page.locator(".grid tbody tr").first.wait_for()
     assert page.page.locator("pre.bytes").count() == 0
     page.quiet()
+
+
+def test_texts_of_one_size_are_shown_as_text(page, tmp_path):
+    """Their lines, and a single one: the array is another file beside them."""
+    import h5py
+    with h5py.File(tmp_path / "texts.h5", "w") as file:
+        file["long"] = np.array([b"alpha", b"betas", b"gamma"], "S5")
+        file["short"] = np.array([b"alpha", b"b"], "S20")
+        file["one"] = np.bytes_(b"delta")
+    with serving(tmp_path) as server:
+        for name, expected in {"long.jsonl": '"alpha"\n"betas"\n"gamma"\n', "short.jsonl": '"alpha"\n"b"\n', "one.txt": "delta"}.items():
+            assert page.open(server.url + "/-/view/texts.h5/" + name) == 200
+            assert page.page.locator("pre.source").text_content() == expected
+            assert server.ask("/-/api/rows/texts.h5/" + name)[0] == 404
+        assert rows_of(server, "texts.h5/long.npy") == {"value": ("|S5", ["alpha", "betas", "gamma"])}
+    page.quiet()
