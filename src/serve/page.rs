@@ -32,6 +32,7 @@ mod document;
 mod elements;
 mod episode;
 mod folder;
+mod histogram;
 mod html;
 mod items;
 mod meta;

@@ -87,3 +87,21 @@ def test_the_page_of_an_array_of_four_axes(page, arrays):
     page.page.locator("#panel-histogram .statistics svg").wait_for()
     assert "all 840 elements" in page.page.locator("#panel-histogram .note").text_content()
     page.quiet()
+
+
+def test_a_histogram_counts_every_value(tmp_path, writers):
+    """Also of columns, whose values follow each other at a distance that a sample could have, and of any range."""
+    quaternions = np.tile(np.arange(4, dtype="<f8"), (1 << 17, 1))
+    halves = np.tile([0.0, 1.0], (6000, 8))
+    arrays = {"quaternions": quaternions, "halves": halves, "wide": np.array([-1.7e308, 1.7e308, 0, 1e308])}
+    blocks = [(name, writers.tensor_v1(array), 1) for name, array in arrays.items()]
+    writers.write_shard(tmp_path / "a.shard", blocks, role=1, codec="zstd", quick=True)
+    with serving(tmp_path) as server:
+        def histogram(address):
+            return json.loads(server.get(f"/-/api/{address}"))["statistics"]["histogram"]
+        for name, array in (("quaternions", quaternions), ("halves", halves)):
+            expected = np.histogram(array, bins=32)[0].tolist()
+            assert histogram(f"distribution/a.shard/{name}.npy") == expected
+            assert histogram(f"curve/a.shard/{name}.npy") == expected
+        # A range for which floats have no room.
+        assert [histogram("distribution/a.shard/wide.npy")[bar] for bar in (0, 16, 25, 31)] == [1, 1, 1, 1]

@@ -4,7 +4,7 @@ use std::{borrow::Cow, ops::Range};
 
 use serde::Serialize;
 
-use super::{elements::Elements, numbers, query::Query};
+use super::{elements::Elements, histogram::Histogram, numbers, query::Query};
 use crate::volume::Error;
 
 /// Most rows that are returned one by one; of more rows, each point stands for several.
@@ -19,10 +19,6 @@ const PIECE: u64 = 1 << 20;
 const NARROW: u64 = 4096;
 /// Columns of one answer.
 const COLUMNS: u64 = 64;
-/// Values that a histogram is made of.
-const SAMPLE: usize = 1 << 16;
-/// Bars of a histogram.
-const BARS: usize = 32;
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -59,8 +55,6 @@ pub(super) struct Statistics {
     by_column: Vec<(Option<f64>, Option<f64>, Option<f64>)>,
     /// Counts of values between `min` and `max` in bars of equal width.
     histogram: Vec<u64>,
-    /// Values that the histogram counts: an even sample where there are many.
-    histogram_of: u64,
 }
 
 /// Smallest, largest and sum of values.
@@ -101,22 +95,13 @@ impl Seen {
 pub(super) struct Gathered {
     seen: Vec<Seen>,
     not_finite: u64,
-    sample: Vec<f64>,
-    /// Every `stride`-th value is part of the sample.
-    stride: u64,
-    values: u64,
+    histogram: Histogram,
 }
 
 impl Gathered {
-    /// Returns what gathers about `values` values of some columns.
-    pub(super) fn new(columns: usize, values: u64) -> Self {
-        Self {
-            seen: vec![Seen::NONE; columns],
-            not_finite: 0,
-            sample: Vec::new(),
-            stride: values.div_ceil(SAMPLE as u64).max(1),
-            values: 0,
-        }
+    /// Returns what gathers about some columns.
+    pub(super) fn new(columns: usize) -> Self {
+        Self { seen: vec![Seen::NONE; columns], not_finite: 0, histogram: Histogram::default() }
     }
 
     pub(super) fn add(&mut self, column: usize, value: f64) {
@@ -125,22 +110,13 @@ impl Gathered {
             return;
         }
         self.seen[column].add(value);
-        if self.values.is_multiple_of(self.stride) {
-            self.sample.push(value);
-        }
-        self.values += 1;
+        self.histogram.add(value);
     }
 
     pub(super) fn statistics(self) -> Statistics {
         let mut all = Seen::NONE;
         self.seen.iter().for_each(|seen| all.merge(seen));
         let (min, max, mean) = all.summary();
-        let mut histogram = vec![0; BARS];
-        let bar = (all.max - all.min) / BARS as f64;
-        for value in &self.sample {
-            let place = if bar > 0.0 { (value - all.min) / bar } else { 0.0 };
-            histogram[(place as usize).min(BARS - 1)] += 1;
-        }
         Statistics {
             count: all.count,
             not_finite: self.not_finite,
@@ -148,8 +124,7 @@ impl Gathered {
             max,
             mean,
             by_column: self.seen.iter().map(Seen::summary).collect(),
-            histogram,
-            histogram_of: self.sample.len() as u64,
+            histogram: self.histogram.bars(all.min, all.max),
         }
     }
 }
@@ -170,8 +145,7 @@ pub(super) fn curve(array: &Elements, query: &Query) -> Result<Curve, Error> {
     let (buckets, bucket) = if rows <= POINTS { (rows, 1) } else { (BUCKETS, rows.div_ceil(BUCKETS)) };
     // Rows of a bucket that are read: all of them, or as many as the limit leaves.
     let affordable = (LOOKED_AT / row_bytes / buckets.max(1)).max(1).min(bucket);
-    let values = buckets.saturating_mul(affordable).saturating_mul(columns);
-    let mut gathered = Gathered::new(columns as usize, values);
+    let mut gathered = Gathered::new(columns as usize);
     let mut x = Vec::new();
     let mut y = vec![Vec::new(); columns as usize];
     let mut looked_at = 0;

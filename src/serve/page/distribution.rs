@@ -30,7 +30,7 @@ fn pieces(elements: u64) -> impl Iterator<Item = (u64, u64)> {
 /// Those of reading it.
 pub(super) fn distribution(array: &Elements) -> Result<Value, Error> {
     let elements = array.rows.saturating_mul(array.columns);
-    let mut gathered = Gathered::new(1, elements.min(PIECES * PIECE));
+    let mut gathered = Gathered::new(1);
     let mut looked_at = 0;
     for (begin, count) in pieces(elements) {
         let bytes = array.read(begin, count)?;

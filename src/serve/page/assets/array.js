@@ -85,7 +85,7 @@
       const most = Math.max(...statistics.histogram);
       const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
       const set = (element, attributes) => Object.entries(attributes).forEach(([name, value]) => element.setAttribute(name, value));
-      set(svg, { viewBox: `0 0 ${statistics.histogram.length} 20`, preserveAspectRatio: "none", role: "img", "aria-label": `Histogram of ${statistics.histogram_of} values between ${short(statistics.min)} and ${short(statistics.max)}` });
+      set(svg, { viewBox: `0 0 ${statistics.histogram.length} 20`, preserveAspectRatio: "none", role: "img", "aria-label": `Histogram of ${statistics.count} values between ${short(statistics.min)} and ${short(statistics.max)}` });
       statistics.histogram.forEach((number, index) => {
         const bar = document.createElementNS("http://www.w3.org/2000/svg", "rect");
         const height = (20 * number) / most;
