@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `curve` | columns of an array over a range of rows: each row, or the smallest and largest value of each of 1500 buckets; statistics of the same rows |
 //! | `distribution` | statistics and a histogram of a whole array, or of an even sample of 2^20 elements |
-//! | `plane` | one picture of an array along any two axes, at most 1024 pixels a side: a line of JSON, then bytes or f32 |
+//! | `plane` | one picture of an array along any two axes, at most 1024 pixels a side: a line of JSON, then bytes, f32 or f64 |
 //! | `rows` | rows of a table, of a folder of arrays of one length, or of an array: texts, column by column. For IDV columns whose rows differ in length, only blocks with these rows are read (`Container::rows`) |
 //! | `texts` | what was said at each step |
 //! | `marks`, `at` | how many messages a topic has when; its last message at a time, with the picture |

@@ -8,12 +8,17 @@ import pytest
 from support import serving
 from support.browser import browser, page  # noqa: F401 - fixtures
 
+NUMBERS = {"u8": "u1", "f32": "<f4", "f64": "<f8"}
+
 
 @pytest.fixture(scope="module")
 def arrays(tmp_path_factory, writers):
     folder = tmp_path_factory.mktemp("axes")
     rng = np.random.default_rng(7)
-    arrays = {"field": rng.standard_normal((4, 5, 6, 7)).astype("<f4"), "long": np.arange(3 << 20, dtype="<i4").reshape(3, -1),
+    # Numbers that f32 cannot tell from each other, or not hold.
+    seconds = 1.7e9 + np.arange(64 * 64).reshape(64, 64) / 128
+    close = {"seconds": seconds, "counts": (1 << 52) + np.arange(64 * 64).reshape(64, 64), "huge": (seconds - 1.71e9) * 1e301}
+    arrays = close | {"field": rng.standard_normal((4, 5, 6, 7)).astype("<f4"), "long": np.arange(3 << 20, dtype="<i4").reshape(3, -1),
               "tall": np.arange(3000 * 3 * 2, dtype="<i4").reshape(3000, 3, 2)}
     (folder / "axes.kas").write_bytes(writers.kastore({name: array.reshape(-1) for name, array in arrays.items()}))
     blocks = [(name, writers.tensor_v1(array), 1) for name, array in arrays.items()]
@@ -25,7 +30,7 @@ def arrays(tmp_path_factory, writers):
 def plane(server, query, name="field"):
     head, pixels = server.get(f"/-/api/plane/axes.shard/{name}.npy?{query}").split(b"\n", 1)
     head = json.loads(head)
-    return head, np.frombuffer(pixels, "<f4").reshape(head["height"], head["width"])
+    return head, np.frombuffer(pixels, NUMBERS[head["pixels"]]).reshape(head["height"], head["width"])
 
 
 def test_every_pair_of_axes(arrays):
@@ -105,3 +110,19 @@ def test_a_histogram_counts_every_value(tmp_path, writers):
             assert histogram(f"curve/a.shard/{name}.npy") == expected
         # A range for which floats have no room.
         assert [histogram("distribution/a.shard/wide.npy")[bar] for bar in (0, 16, 25, 31)] == [1, 1, 1, 1]
+
+
+def test_numbers_that_f32_does_not_hold(page, arrays):
+    server, all_arrays = arrays
+    for name in ("seconds", "counts", "huge"):
+        head, shown = plane(server, "index=0", name)
+        assert (shown == all_arrays[name].astype("<f8")).all() and np.isfinite(shown).all(), name
+        assert (head["min"], head["max"]) == (shown.min(), shown.max())
+    for name in ("seconds", "huge"):
+        page.open(server.url + f"/-/view/axes.shard/{name}.npy")
+        page.page.locator("#tab-picture").click()
+        page.until("document.querySelector('.plane canvas').width === 64")
+        colours = page.page.evaluate("""() => { const c = document.querySelector(".plane canvas");
+          return new Set(new Uint32Array(c.getContext("2d").getImageData(0, 0, c.width, c.height).data.buffer)).size; }""")
+        assert colours > 100, name
+    page.quiet()

@@ -18,6 +18,9 @@ const LOOKED_AT: u64 = 64 << 20;
 /// What the read of a single element counts among those bytes.
 const SINGLE: u64 = 4096;
 
+/// Bytes that the line about a picture may take.
+const HEAD: usize = 1024;
+
 /// How an array is seen as pictures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Layout {
@@ -147,8 +150,9 @@ impl Grid {
     }
 }
 
-/// Returns a picture: a line of JSON that says how it is made, then the pixels row by row. They are bytes if the array's elements are, and
-/// otherwise f32, little-endian. The query has `index`, or two `axes` and the indexes `at` along all.
+/// Returns a picture: a line of JSON that says how it is made, then the pixels row by row, little-endian. They are bytes
+/// if the array's elements are, f32 if those hold the same numbers, and otherwise f64. The query has `index`, or two
+/// `axes` and the indexes `at` along all.
 ///
 /// # Errors
 /// Status 400 if the array has no pictures, or not this one; and those of reading the array.
@@ -156,11 +160,16 @@ pub(super) fn plane(array: &Elements, query: &Query) -> Result<Vec<u8>, Refusal>
     let grid = grid(array, query)?;
     let every = grid.every(array.dtype.size());
     let (height, width, channels) = (grid.height.div_ceil(every), grid.width.div_ceil(every), grid.channels);
-    let is_bytes = matches!(array.dtype, ElementType::Plain(DType::U8 | DType::Bool));
+    let (pixels_are, size) = match array.dtype {
+        ElementType::Plain(DType::U8 | DType::Bool) => ("u8", 1),
+        ElementType::Plain(dtype) if dtype == DType::F32 || dtype.size() <= 2 => ("f32", size_of::<f32>()),
+        _ => ("f64", size_of::<f64>()),
+    };
     let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
-    let size = if is_bytes { 1 } else { size_of::<f32>() };
-    // At most 1024 pixels a side.
-    let mut pixels = vec![0; (height * width * channels) as usize * size];
+    // At most 1024 pixels a side. The line of JSON finds room behind them before it is put in front.
+    let bytes = (height * width * channels) as usize * size;
+    let mut pixels = Vec::with_capacity(bytes + HEAD);
+    pixels.resize(bytes, 0);
     grid.read(array, every, &mut |row, column, bytes| {
         let first = ((row * width + column) * channels) as usize * size;
         for (element, pixel) in bytes.chunks_exact(array.width()).zip(pixels[first..].chunks_exact_mut(size)) {
@@ -168,10 +177,10 @@ pub(super) fn plane(array: &Elements, query: &Query) -> Result<Vec<u8>, Refusal>
             if value.is_finite() {
                 (min, max) = (min.min(value), max.max(value));
             }
-            if is_bytes {
-                pixel[0] = element[0];
-            } else {
-                pixel.copy_from_slice(&(value as f32).to_le_bytes());
+            match pixel.len() {
+                1 => pixel[0] = element[0],
+                4 => pixel.copy_from_slice(&(value as f32).to_le_bytes()),
+                _ => pixel.copy_from_slice(&value.to_le_bytes()),
             }
         }
     })?;
@@ -181,15 +190,13 @@ pub(super) fn plane(array: &Elements, query: &Query) -> Result<Vec<u8>, Refusal>
         "channels": channels,
         // Every `every`-th row and column of the array is shown.
         "every": every,
-        "pixels": if is_bytes { "u8" } else { "f32" },
+        "pixels": pixels_are,
         // The smallest and largest finite value of the pixels.
         "min": Some(min).filter(|min| min.is_finite()),
         "max": Some(max).filter(|max| max.is_finite()),
     });
-    let mut answer = head.to_string().into_bytes();
-    answer.push(b'\n');
-    answer.append(&mut pixels);
-    Ok(answer)
+    pixels.splice(0..0, format!("{head}\n").into_bytes());
+    Ok(pixels)
 }
 
 /// Returns the elements that a query asks for.

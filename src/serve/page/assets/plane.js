@@ -16,9 +16,9 @@
     const end = bytes.indexOf(10);
     const head = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)));
     const body = bytes.slice(end + 1);
-    const values = head.pixels === "u8" ? body : new Float32Array(body.buffer);
+    const Numbers = { u8: Uint8Array, f32: Float32Array, f64: Float64Array }[head.pixels];
     // Bytes are shades of grey or colours as they are; of other numbers, colours stand for values.
-    return { ...head, values, isColoured: dtype !== "u8" };
+    return { ...head, values: new Numbers(body.buffer), isColoured: dtype !== "u8" };
   };
 
   /** Draws it, with colours that run from `min` to `max` where values are no colours. */
@@ -26,13 +26,14 @@
     canvas.width = width;
     canvas.height = height;
     const image = new ImageData(width, height);
-    const span = max > min ? max - min : 1;
+    // Halves, because the largest minus the smallest number has no room in a number.
+    const span = max > min ? max / 2 - min / 2 : 1;
     for (let at = 0; at < width * height; at += 1) {
       const from = at * channels;
       const isNumber = Number.isFinite(values[from]);
       if (channels >= 3) image.data.set(values.subarray(from, from + 3), at * 4);
       else if (!isColoured) image.data.fill(values[from], at * 4, at * 4 + 3);
-      else if (isNumber) image.data.set(coloured((values[from] - min) / span), at * 4);
+      else if (isNumber) image.data.set(coloured((values[from] / 2 - min / 2) / span), at * 4);
       image.data[at * 4 + 3] = channels === 4 ? values[from + 3] : isNumber ? 255 : 0;
     }
     canvas.getContext("2d").putImageData(image, 0, 0);
