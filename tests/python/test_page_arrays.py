@@ -106,7 +106,7 @@ def test_matrices_as_pictures(page, long):
     body = server.get("/-/api/plane/long.shard/matrix.npy")
     head, pixels = body.split(b"\n", 1)
     head = json.loads(head)
-    assert (head["width"], head["height"], head["every"]) == (60, 40, 1)
+    assert (head["width"], head["height"], head["every"]) == (60, 40, [1, 1])
     assert (np.frombuffer(pixels, "<f4").reshape(40, 60) == arrays["matrix"]).all()
     # Dark for the smallest, bright for the largest.
     flat = page.page.evaluate("""() => { const c = document.querySelector(".plane canvas");

@@ -48,9 +48,11 @@ def test_every_pair_of_axes(arrays):
             assert (plane(server, query)[1] == expected).all(), query
     # Without axes, pictures are the last two axes, as before.
     assert (plane(server, "index=7")[1] == field.reshape(20, 6, 7)[7]).all()
-    # Long axes are thinned, whichever way they lie.
+    # Long axes are thinned, whichever way they lie, and no others.
     head, shown = plane(server, "axes=1,0&at=0,0,1", "tall")
-    assert head["every"] == 3 and (shown == all_arrays["tall"][::3, ::3, 1].T).all()
+    assert head["every"] == [1, 3] and (shown == all_arrays["tall"][::3, :, 1].T).all()
+    head, shown = plane(server, "index=0", "long")
+    assert head["every"] == [1, 1024] and (shown == all_arrays["long"][:, ::1024]).all()
 
 
 def test_axes_that_there_are_not(arrays):
@@ -80,6 +82,13 @@ def test_the_page_of_an_array_of_four_axes(page, arrays):
     page.open(server.url + "/-/view/axes.shard/field.npy")
     page.page.locator("#tab-picture").click()
     page.until("document.querySelector('.plane canvas').width === 7")
+    # What is pointed at is said; all of the canvas shows the picture.
+    canvas = page.page.locator(".plane canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box["width"] / box["height"] == pytest.approx(7 / 6, rel=0.01)
+    page.page.mouse.move(box["x"] + box["width"] * 6.1 / 7, box["y"] + box["height"] * 0.9 / 6)
+    page.until("document.querySelector('#panel-picture .note').textContent.startsWith('Row 0, column 6: ')")
     page.page.get_by_label("Rows").select_option("3")
     # The axis that was taken is left to the columns.
     assert page.page.get_by_label("Columns").input_value() == "2"

@@ -11,7 +11,7 @@ use crate::{
     volume::Error,
 };
 
-/// Longest side of a returned picture in pixels. Of larger pictures, rows and columns are skipped.
+/// Longest side of a returned picture in pixels. Of longer sides, rows or columns are skipped.
 const SIDE: u64 = 1024;
 /// Bytes that are read for one picture. If its elements lie farther apart, fewer of them are shown.
 const LOOKED_AT: u64 = 64 << 20;
@@ -98,10 +98,15 @@ impl Grid {
         Some(Self { first, height, width, row: strides[rows], column: strides[columns], channels: 1 })
     }
 
+    /// Returns what belongs to the axis whose elements are farther apart, and to the other, of what belongs to rows and
+    /// to columns; and the other way round.
+    fn turned<T>(&self, (rows, columns): (T, T)) -> (T, T) {
+        if self.row >= self.column { (rows, columns) } else { (columns, rows) }
+    }
+
     /// Returns length and distance of the axis whose elements are farther apart, and of the other.
     fn outer_and_inner(&self) -> ((u64, u64), (u64, u64)) {
-        let (rows, columns) = ((self.height, self.row), (self.width, self.column));
-        if self.row >= self.column { (rows, columns) } else { (columns, rows) }
+        self.turned(((self.height, self.row), (self.width, self.column)))
     }
 
     /// Returns whether all elements along the inner axis are read together, if every `every`-th is shown, and what one
@@ -113,31 +118,32 @@ impl Grid {
         (together <= single, together.min(single))
     }
 
-    /// Returns how many rows and columns one that is shown stands for, so that no more is read than may be.
-    fn every(&self, size: u64) -> u64 {
-        let ((length, _), _) = self.outer_and_inner();
-        let mut every = self.height.max(self.width).div_ceil(SIDE).max(1);
-        while every < length && length.div_ceil(every).saturating_mul(self.line(size, every).1) > LOOKED_AT {
-            every = every.saturating_mul(2);
+    /// Returns how many elements one that is shown stands for, along the outer and the inner axis, so that no more is
+    /// read than may be.
+    fn every(&self, size: u64) -> (u64, u64) {
+        let ((outer, _), (inner, _)) = self.outer_and_inner();
+        let [mut far, mut near] = [outer, inner].map(|length| length.div_ceil(SIDE));
+        while outer.div_ceil(far).saturating_mul(self.line(size, near).1) > LOOKED_AT {
+            let longer = if outer.div_ceil(far) >= inner.div_ceil(near) { &mut far } else { &mut near };
+            *longer = longer.saturating_mul(2);
         }
-        every
+        (far, near)
     }
 
     /// Calls `each` with row, column (of those that are shown) and the bytes of each element.
-    fn read(&self, array: &Elements, every: u64, each: &mut dyn FnMut(u64, u64, &[u8])) -> Result<(), Error> {
+    fn read(&self, array: &Elements, every: (u64, u64), each: &mut dyn FnMut(u64, u64, &[u8])) -> Result<(), Error> {
         let size = array.dtype.size();
         let ((outer, far), (inner, near)) = self.outer_and_inner();
-        let (is_together, _) = self.line(size, every);
+        let (is_together, _) = self.line(size, every.1);
         let element = (self.channels * size) as usize;
-        for (line, position) in (0..outer).step_by(every as usize).enumerate() {
+        for (line, position) in (0..outer).step_by(every.0 as usize).enumerate() {
             let begin = self.first + position * far;
             let bytes = match is_together {
                 true => array.read(begin, (inner - 1) * near + self.channels)?,
                 false => Vec::new(),
             };
-            for (place, position) in (0..inner).step_by(every as usize).enumerate() {
-                let (row, column) = if self.row >= self.column { (line, place) } else { (place, line) };
-                let (row, column) = (row as u64, column as u64);
+            for (place, position) in (0..inner).step_by(every.1 as usize).enumerate() {
+                let (row, column) = self.turned((line as u64, place as u64));
                 if is_together {
                     let start = (position * near * size) as usize;
                     each(row, column, bytes.get(start..start + element).unwrap_or_default());
@@ -159,7 +165,9 @@ impl Grid {
 pub(super) fn plane(array: &Elements, query: &Query) -> Result<Vec<u8>, Refusal> {
     let grid = grid(array, query)?;
     let every = grid.every(array.dtype.size());
-    let (height, width, channels) = (grid.height.div_ceil(every), grid.width.div_ceil(every), grid.channels);
+    let (every_row, every_column) = grid.turned(every);
+    let (height, width) = (grid.height.div_ceil(every_row), grid.width.div_ceil(every_column));
+    let channels = grid.channels;
     let (pixels_are, size) = match array.dtype {
         ElementType::Plain(DType::U8 | DType::Bool) => ("u8", 1),
         ElementType::Plain(dtype) if dtype == DType::F32 || dtype.size() <= 2 => ("f32", size_of::<f32>()),
@@ -188,8 +196,8 @@ pub(super) fn plane(array: &Elements, query: &Query) -> Result<Vec<u8>, Refusal>
         "height": height,
         "width": width,
         "channels": channels,
-        // Every `every`-th row and column of the array is shown.
-        "every": every,
+        // How many rows and how many columns of the array one that is shown stands for.
+        "every": (every_row, every_column),
         "pixels": pixels_are,
         // The smallest and largest finite value of the pixels.
         "min": Some(min).filter(|min| min.is_finite()),
@@ -244,10 +252,10 @@ mod tests {
             [([1 << 20, 1 << 20, 1 << 20], (0, 1)), ([1 << 40, 4, 1 << 10], (2, 0)), ([3, 1 << 62, 1], (1, 0))]
         {
             let grid = Grid::of_axes(&shape, axes, &[0, 0, 0]).unwrap();
-            let every = grid.every(1);
-            let ((outer, _), _) = grid.outer_and_inner();
-            assert!(outer.div_ceil(every) * grid.line(1, every).1 <= LOOKED_AT, "{shape:?}");
-            assert!(grid.height.div_ceil(every) <= SIDE && grid.width.div_ceil(every) <= SIDE);
+            let (far, near) = grid.every(1);
+            let ((outer, _), (inner, _)) = grid.outer_and_inner();
+            assert!(outer.div_ceil(far) * grid.line(1, near).1 <= LOOKED_AT, "{shape:?}");
+            assert!(outer.div_ceil(far) <= SIDE && inner.div_ceil(near) <= SIDE);
         }
     }
 }

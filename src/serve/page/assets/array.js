@@ -182,13 +182,16 @@
       }
       if (mine !== asked) return;
       shown = answer;
-      canvas.classList.toggle("scaled", shown.width < 480);
+      // Small pictures are enlarged, and long, narrow ones stretched.
+      const shape = Math.min(4, Math.max(1 / 4, shown.width / shown.height));
+      canvas.style.width = `min(100%, ${Math.max(860, shown.width)}px, ${58 * shape}vh)`;
+      canvas.style.aspectRatio = shape;
       shardfs.drawPlane(canvas, shown, shown.min, shown.max);
       say();
     };
     const say = () => {
       const { min, max, every, width, height, isColoured } = shown;
-      const thinned = every > 1 ? `, each ${every}th row and column` : "";
+      const thinned = ["row", "column"].map((name, axis) => (every[axis] > 1 ? `, one ${name} of ${grouped(every[axis])}` : "")).join("");
       const what = isColoured ? " Colours run from the smallest to the largest." : "";
       said.textContent = `${height} × ${width} pixels${thinned}. Values of this picture: ${short(min)} to ${short(max)}.${what}`;
     };
@@ -199,7 +202,7 @@
       const y = Math.min(shown.height - 1, Math.floor(((event.clientY - box.top) / box.height) * shown.height));
       const at = (y * shown.width + x) * shown.channels;
       const values = Array.from(shown.values.subarray(at, at + shown.channels), short);
-      said.textContent = `Row ${y * shown.every}, column ${x * shown.every}: ${values.join(", ")}`;
+      said.textContent = `Row ${y * shown.every[0]}, column ${x * shown.every[1]}: ${values.join(", ")}`;
     });
     canvas.addEventListener("pointerleave", () => shown && say());
     slider.addEventListener("input", load);
