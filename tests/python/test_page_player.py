@@ -187,3 +187,25 @@ def test_depth_is_drawn_by_its_values(page, fixtures_server):
     low, high = page.page.evaluate("n => [shardfs.player.cameras[n].min, shardfs.player.cameras[n].max]", number)
     assert low <= depth[0].min() and high >= depth[0].max() and (low, high) != (0, 0)
     page.quiet()
+
+
+def test_colours_of_depth_run_over_what_the_caption_says(page, tmp_path, writers):
+    """Of frames that were shown, not of those fetched ahead; a frame that is shown again has the colours of now."""
+    steps = 30
+    depth = np.arange(256, dtype="<u2").reshape(16, 16) + np.where(np.arange(steps) < 5, 1000, 40000).astype("<u2")[:, None, None]
+    blocks = writers.meta_blocks("ep", steps, [writers.channel("signal/cam/depth", "uint16", [16, 16], modality="depth")])
+    writers.write_shard(tmp_path / "ep.wshard", [*blocks, ("signal/cam/depth", depth.tobytes())])
+    ends = """() => { const c = document.querySelector(".camera canvas").getContext("2d");
+      return [c.getImageData(0, 0, 1, 1), c.getImageData(15, 15, 1, 1)].map(pixel => Array.from(pixel.data.subarray(0, 3))); }"""
+    dark, bright = [68, 1, 84], [253, 231, 37]
+    with serving(tmp_path) as server:
+        page.open(server.url + "/files/ep.wshard/")
+        # By the points of the "viridis" map: the first two are (68, 1, 84) and (72, 40, 120), the ninth and the tenth
+        # (180, 222, 44) and (253, 231, 37).
+        for step, caption, expected in [(0, "1000–1255", [dark, bright]), (20, "1000–40255", [[249, 230, 37], bright]),
+                                        (0, "1000–40255", [dark, [68, 3, 86]])]:
+            go(page, step)
+            page.settle()
+            assert page.page.locator(".camera figcaption").text_content() == f"cam/depth · {caption}"
+            assert page.page.evaluate(ends) == expected
+    page.quiet()

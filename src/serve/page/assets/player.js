@@ -58,7 +58,7 @@
         () => {
           entry.state = "ready";
           image.classList.toggle("small", image.naturalWidth <= 160);
-          this.most = Math.min(600, Math.max(2 * AHEAD, Math.floor(KEPT / (4 * image.naturalWidth * image.naturalHeight) / episode.cameras.length)));
+          this.fit(image.naturalWidth, image.naturalHeight);
         },
         () => (entry.state = "failed"),
       );
@@ -73,23 +73,34 @@
       return this.adopt(address, image);
     }
 
-    /** Depth is drawn in colours, over the range of what was seen of it so far. */
     adoptDepth(address) {
-      const image = make("canvas", { role: "img", "aria-label": this.name, class: "small" });
-      const entry = { image, state: "loading" };
+      const entry = { state: "loading" };
       const index = Number(address.slice(this.folder.length).split(".")[0]);
       entry.done = shardfs.plane(this.depth, `index=${index}`, "u16").then(
         (plane) => {
-          this.min = Math.min(this.min ?? plane.min, plane.min);
-          this.max = Math.max(this.max ?? plane.max, plane.max);
-          shardfs.drawPlane(image, plane, this.min, this.max);
+          entry.plane = plane;
           entry.state = "ready";
-          this.figure.querySelector("figcaption").textContent = `${this.name} · ${this.min}–${this.max}`;
+          this.fit(plane.width, plane.height);
         },
         () => (entry.state = "failed"),
       );
       this.kept.set(address, entry);
       return entry;
+    }
+
+    /** Keeps as many frames of a size as there is room for. */
+    fit(width, height) {
+      this.most = Math.min(600, Math.max(2 * AHEAD, Math.floor(KEPT / (4 * width * height) / episode.cameras.length)));
+    }
+
+    /** Draws depth in colours, over the range of what was shown of it so far. */
+    draw(plane) {
+      this.canvas ??= make("canvas", { role: "img", "aria-label": this.name, class: "small" });
+      this.min = Math.min(this.min ?? plane.min, plane.min);
+      this.max = Math.max(this.max ?? plane.max, plane.max);
+      shardfs.drawPlane(this.canvas, plane, this.min, this.max);
+      this.figure.querySelector("figcaption").textContent = `${this.name} · ${this.min}–${this.max}`;
+      return this.canvas;
     }
 
     /** The entry of an address; fetches it if it is not there. */
@@ -103,7 +114,7 @@
       entry = this.depth ? this.adoptDepth(address) : this.adoptAddress(address);
       for (const [old, { image: shown }] of this.kept) {
         if (this.kept.size <= this.most) break;
-        if (!shown.isConnected) this.kept.delete(old);
+        if (!shown?.isConnected) this.kept.delete(old);
       }
       return entry;
     }
@@ -126,7 +137,8 @@
         if (this.step !== step) return;
         if (entry.state === "failed") this.say("damaged");
         else {
-          if (this.frame.firstElementChild !== entry.image) this.frame.replaceChildren(entry.image);
+          const image = entry.plane ? this.draw(entry.plane) : entry.image;
+          if (this.frame.firstElementChild !== image) this.frame.replaceChildren(image);
           this.say(this.has(step) ? null : "no picture");
         }
       };
