@@ -145,8 +145,10 @@ pub struct Camera {
 pub struct Timeline {
     /// The number of steps, if stated.
     pub steps: Option<u64>,
-    /// Steps a second, if stated.
+    /// Steps a second, if stated; with `times`, on average.
     pub rate: Option<f64>,
+    /// The path of an array with the time of each step in nanoseconds, if steps are not evenly spaced.
+    pub times: Option<&'static str>,
     /// Documents of metadata: the heading of each, and its path below the folder.
     pub documents: Vec<(&'static str, String)>,
     /// Units of arrays, by their paths without the suffix.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from support import FIXTURES, mounted, serving
-from support.browser import browser, fixtures_server, page  # noqa: F401 - fixtures
+from support.browser import browser, fixtures_server, go, page  # noqa: F401 - fixtures
 
 BUCKETS = 480
 
@@ -89,3 +89,18 @@ def test_odd_requests(fixtures_server):
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(api + address)
         assert refused.value.code == 404, address
+
+
+def test_the_times_of_messages(page, tmp_path, writers):
+    """The player of a topic says when its messages were recorded, however unevenly."""
+    at = [0, 0.1, 0.2, 100.0, *np.arange(101, 600).tolist()]
+    messages = [(0, 1_700_000_000_000_000_000 + round(time * 1e9), b"\0\1\0\0" + np.float64(time).tobytes()) for time in at]
+    schemas = [("std_msgs/msg/Float64", "ros2msg", b"float64 data\n")]
+    (tmp_path / "a.mcap").write_bytes(writers.mcap(schemas, [("/event", "cdr", 1)], messages))
+    with serving(tmp_path) as server:
+        page.open(server.url + "/files/a.mcap/topics/event/")
+        for step in (0, 1, 3, 250, 502, 2):
+            go(page, step)
+            page.until("expected => document.getElementById('where').textContent === expected",
+                       f"{step} / {len(at) - 1} · {at[step]:.2f} s")
+    page.quiet()

@@ -41,6 +41,8 @@ pub(super) struct Episode {
     pub(super) steps: u64,
     /// Steps per second, if the container says it.
     pub(super) rate: Option<f64>,
+    /// The path of an array with the time of each step in nanoseconds, if steps are not evenly spaced.
+    times: Option<String>,
     pub(super) cameras: Vec<Camera>,
     /// Folders of signals, in the order in which they are shown.
     pub(super) groups: Vec<Group>,
@@ -165,11 +167,12 @@ impl Episode {
         let groups = groups(folder, &signals, &timeline.units);
         let texts = found.iter().find(|found| is_text(found) && found.shape.first() == Some(&steps));
         let texts = texts.map(|found| paths::encode(&folder.path().join(&found.path)));
+        let times = timeline.times.map(|path| paths::encode(&folder.path().join(path)));
         let beside = folder.path().parent().unwrap_or(Path::new(""));
         let address = |name: String| format!("/files/{}/", paths::encode(&beside.join(name)));
         let (previous, next) = timeline.neighbours.unwrap_or_default();
         let neighbours = Neighbours { previous: previous.map(address), next: next.map(address) };
-        Ok(Some(Self { steps, rate: timeline.rate, cameras, groups, texts, left_out, meta, neighbours }))
+        Ok(Some(Self { steps, rate: timeline.rate, times, cameras, groups, texts, left_out, meta, neighbours }))
     }
 
     /// Returns the address of a camera's first frame.

@@ -441,6 +441,7 @@ impl<R: Recorded> Container for Tree<R> {
         Ok(Some(Timeline {
             steps: Some(count),
             rate: (count > 1 && seconds > 0.0).then(|| (count - 1) as f64 / seconds),
+            times: Some("time.npy"),
             documents: vec![("channel", "channel.json".into())],
             ..Timeline::default()
         }))

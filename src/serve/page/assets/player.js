@@ -177,15 +177,41 @@
     noted = setTimeout(() => shardfs.setPlace("t", step), isPlaying ? 500 : 80);
   };
 
+  // Times of steps that are not evenly spaced: nanoseconds, a page of them at a time.
+  const PAGE = 200;
+  const times = new Map();
+  const timeOf = (at) => {
+    const page = Math.floor(at / PAGE);
+    if (!times.has(page)) {
+      times.set(page, []);
+      ask(`/-/api/rows/${episode.times}?from=${page * PAGE}&count=${PAGE}`).then(({ cells }) => {
+        times.set(page, cells[0].map(BigInt));
+        say();
+      }).catch(() => {});
+    }
+    return times.get(page)[at % PAGE];
+  };
+  /** Seconds since the first step, where they are known. */
+  const secondsOf = (at) => {
+    if (!episode.times) return episode.rate ? at / rate : null;
+    const [first, time] = [timeOf(0), timeOf(at)];
+    return first === undefined || time === undefined ? null : Number(time - first) / 1e9;
+  };
+
+  const say = () => {
+    const known = secondsOf(step);
+    const seconds = known === null ? "" : ` · ${known.toFixed(2)} s`;
+    where.textContent = `${shardfs.grouped(step)} / ${shardfs.grouped(last)}${seconds}`;
+    slider.setAttribute("aria-valuetext", `step ${step} of ${last}${seconds}`);
+  };
+
   /** Goes to a step: frames, curves, slider, link. The promise ends when all frames are shown. */
   const go = (wanted) => {
     const next = Math.min(last, Math.max(0, wanted));
     direction = next < step ? -1 : 1;
     step = next;
     slider.value = String(step);
-    const seconds = episode.rate ? ` · ${(step / rate).toFixed(2)} s` : "";
-    where.textContent = `${shardfs.grouped(step)} / ${shardfs.grouped(last)}${seconds}`;
-    slider.setAttribute("aria-valuetext", `step ${step} of ${last}${seconds}`);
+    say();
     charts.forEach((chart) => chart.mark(step));
     if (episode.texts) sayText();
     note();
