@@ -274,3 +274,22 @@ def test_pages_are_light(page, fixtures_server):
     sizes = {path: len(fixtures_server.get(path)) for path in asked if not is_picture(path)}
     assert len(sizes) > 9 and sum(sizes.values()) < PAGE_WEIGHT, sizes
     page.quiet()
+
+
+def test_json_is_folded_as_it_is_written(page, tmp_path):
+    """Every digit, every member in its order; of strings, the letters that they escape."""
+    text = r"""{"id": 9007199254740993, "far": 1e400, "one": 1.0, "10": -0.0, "2": [18446744073709551615, [], {}, ""],
+      "twice": 1, "twice": null, "a\"]{": "\u00e9 \"]}, \\", "__proto__": {"x": true}}"""
+    (tmp_path / "a.json").write_text(text)
+    (tmp_path / "none.json").write_text('{"a": NaN, "b": 01}')
+    with serving(tmp_path) as server:
+        page.open(server.url + "/-/view/a.json")
+        page.page.locator("#unfold").click()
+        leaves = page.page.locator("#json .leaf").all_text_contents()
+        assert leaves == ["id: 9007199254740993", "far: 1e400", "one: 1.0", "10: -0.0", "0: 18446744073709551615", '3: ""', "twice: 1",
+                          "twice: null", 'a"]{: "é \\"]}, \\\\"', "x: true"]
+        assert page.page.locator("#json summary").all_text_contents() == ["{ 9 }", "2: [ 4 ]", "1: [ 0 ]", "2: { 0 }", "__proto__: { 1 }"]
+        # What is no JSON stays as it is.
+        page.open(server.url + "/-/view/none.json")
+        assert page.page.locator("#json pre").text_content() == '{"a": NaN, "b": 01}'
+    page.quiet()

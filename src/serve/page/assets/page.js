@@ -171,14 +171,37 @@ const shardfs = {
     else picture.addEventListener("load", describe);
   }
 
+  // JSON as it is written: the text of a number, all members of an object in their order. A scalar is its text; an
+  // object or list has the names and values in it.
+  const TOKEN = /[[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*"|[^\s[\]{},:"]+/g;
+  const read = (text) => {
+    // Fails for what is no JSON.
+    JSON.parse(text);
+    const open = [{ isList: true, entries: [] }];
+    let name = null;
+    for (const [token] of text.matchAll(TOKEN)) {
+      const { isList, entries } = open.at(-1);
+      if (token === "]" || token === "}") open.pop();
+      else if (!isList && name === null) name = JSON.parse(token);
+      else {
+        const value = token === "[" || token === "{" ? { isList: token === "[", entries: [] } : token;
+        entries.push([isList ? String(entries.length) : name, value]);
+        name = null;
+        if (typeof value === "object") open.push(value);
+      }
+    }
+    return open[0].entries[0][1];
+  };
+
   // JSON, folded. Children are made when their parent is unfolded, some at a time.
   const MANY = 500;
-  const scalar = (value) => make("span", { class: typeof value === "string" ? "string" : "scalar" }, JSON.stringify(value));
+  // Letters that the text of a string escapes are shown.
+  const scalar = (token) => (token.startsWith('"') ? make("span", { class: "string" }, JSON.stringify(JSON.parse(token))) : make("span", { class: "scalar" }, token));
   const label = (key) => (key === null ? [] : [make("span", { class: "key" }, key), ": "]);
   const node = (key, value, open) => {
-    if (value === null || typeof value !== "object") return make("div", { class: "leaf" }, ...label(key), scalar(value));
-    const entries = Array.isArray(value) ? value.map((child, index) => [String(index), child]) : Object.entries(value);
-    const about = Array.isArray(value) ? `[ ${entries.length} ]` : `{ ${entries.length} }`;
+    if (typeof value === "string") return make("div", { class: "leaf" }, ...label(key), scalar(value));
+    const { isList, entries } = value;
+    const about = isList ? `[ ${entries.length} ]` : `{ ${entries.length} }`;
     const details = make("details", {}, make("summary", {}, ...label(key), make("span", { class: "about" }, about)));
     let made = null;
     const fill = (from) => {
@@ -210,7 +233,7 @@ const shardfs = {
   const json = byId("json");
   if (json) {
     try {
-      const root = node(null, JSON.parse(json.textContent), true);
+      const root = node(null, read(json.textContent), true);
       [...root.querySelectorAll("details")].slice(0, 40).forEach((details) => {
         details.unfold();
         details.open = true;
