@@ -53,7 +53,8 @@ def long(tmp_path_factory, writers):
     walk[123_456, 1] = 9999
     odd = np.array([1.5, np.nan, -np.inf, 2.5], "<f8")
     matrix = rng.standard_normal((40, 60)).astype("<f4")
-    arrays = {"walk": walk, "odd": odd, "matrix": matrix, "big": np.array([2**64 - 1, 2**63], "<u8")}
+    arrays = {"walk": walk, "odd": odd, "matrix": matrix, "big": np.array([2**64 - 1, 2**63], "<u8"),
+              "easting": 543216.78 + np.arange(3) / 1000}
     blocks = [(name, writers.tensor_v1(array), 1) for name, array in arrays.items()]
     writers.write_shard(folder / "long.shard", blocks, role=1, codec="zstd", quick=True)
     with serving(folder) as server:
@@ -95,6 +96,20 @@ def test_numbers_that_are_none(page, long):
     assert cells.all_text_contents() == ["1.5", "NaN", "-inf", "2.5"]
     answer = json.loads(server.get("/-/api/rows/long.shard/big.npy"))
     assert answer["cells"] == [[str(2**64 - 1), str(2**63)]]
+    page.quiet()
+
+
+def test_numbers_have_digits_that_tell_them_apart(page, long):
+    """A number in few digits never looks like another integer, and the smallest not like the largest."""
+    server, _ = long
+    page.open(server.url + "/-/view/long.shard/easting.npy")
+    page.page.locator(".statistics").wait_for()
+    assert page.page.locator(".statistics dd").all_text_contents()[:3] == ["543216.78", "543216.782", "543216.781"]
+    page.page.evaluate("document.querySelector('.chart').chart.mark(1)")
+    assert page.page.locator(".legend b").text_content() == "543216.781"
+    for value, expected in ((543216.78, "543216.78"), (12.345678, "12.346"), (1700000000.126, "1700000000.13"), (2**53 - 1, str(2**53 - 1)),
+                            (1e300, "1.000e+300"), (0.1 + 1e-9, "0.1"), (2.5e-7, "2.500e-7"), (None, "–")):
+        assert page.page.evaluate("value => shardfs.short(value)", value) == expected
     page.quiet()
 
 

@@ -79,13 +79,14 @@
   /** Statistics as a list. */
   function listed(statistics) {
     const entry = (name, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
-    const list = make("dl", { class: "statistics" }, entry("Smallest", short(statistics.min)), entry("Largest", short(statistics.max)), entry("Mean", short(statistics.mean)), entry("Values", grouped(statistics.count)));
+    const [smallest, largest, mean] = [statistics.min, statistics.max, statistics.mean].map((value) => short(value, statistics.max - statistics.min));
+    const list = make("dl", { class: "statistics" }, entry("Smallest", smallest), entry("Largest", largest), entry("Mean", mean), entry("Values", grouped(statistics.count)));
     if (statistics.not_finite > 0) list.append(entry("NaN or infinite", grouped(statistics.not_finite)));
     if (statistics.min !== null && statistics.max > statistics.min) {
       const most = Math.max(...statistics.histogram);
       const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
       const set = (element, attributes) => Object.entries(attributes).forEach(([name, value]) => element.setAttribute(name, value));
-      set(svg, { viewBox: `0 0 ${statistics.histogram.length} 20`, preserveAspectRatio: "none", role: "img", "aria-label": `Histogram of ${statistics.count} values between ${short(statistics.min)} and ${short(statistics.max)}` });
+      set(svg, { viewBox: `0 0 ${statistics.histogram.length} 20`, preserveAspectRatio: "none", role: "img", "aria-label": `Histogram of ${statistics.count} values between ${smallest} and ${largest}` });
       statistics.histogram.forEach((number, index) => {
         const bar = document.createElementNS("http://www.w3.org/2000/svg", "rect");
         const height = (20 * number) / most;
@@ -193,7 +194,7 @@
       const { min, max, every, width, height, isColoured } = shown;
       const thinned = ["row", "column"].map((name, axis) => (every[axis] > 1 ? `, one ${name} of ${grouped(every[axis])}` : "")).join("");
       const what = isColoured ? " Colours run from the smallest to the largest." : "";
-      said.textContent = `${height} × ${width} pixels${thinned}. Values of this picture: ${short(min)} to ${short(max)}.${what}`;
+      said.textContent = `${height} × ${width} pixels${thinned}. Values of this picture: ${short(min, max - min)} to ${short(max, max - min)}.${what}`;
     };
     canvas.addEventListener("pointermove", (event) => {
       if (!shown) return;
@@ -201,7 +202,7 @@
       const x = Math.min(shown.width - 1, Math.floor(((event.clientX - box.left) / box.width) * shown.width));
       const y = Math.min(shown.height - 1, Math.floor(((event.clientY - box.top) / box.height) * shown.height));
       const at = (y * shown.width + x) * shown.channels;
-      const values = Array.from(shown.values.subarray(at, at + shown.channels), short);
+      const values = Array.from(shown.values.subarray(at, at + shown.channels), (value) => short(value, shown.max - shown.min));
       said.textContent = `Row ${y * shown.every[0]}, column ${x * shown.every[1]}: ${values.join(", ")}`;
     });
     canvas.addEventListener("pointerleave", () => shown && say());

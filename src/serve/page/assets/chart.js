@@ -158,8 +158,9 @@ shardfs.Chart = class {
       const found = this.answer.x.findIndex((x) => x >= this.at);
       at = found >= 0 && (this.answer.bucket > 1 || this.answer.x[found] === this.at) ? found : null;
     }
+    const { min, max } = this.answer.statistics;
     this.values.forEach((value, series) => {
-      value.textContent = at === null || at === undefined ? "–" : shardfs.short(this.data[series + 1][at]);
+      value.textContent = at === null || at === undefined ? "–" : shardfs.short(this.data[series + 1][at], max - min);
     });
   }
 

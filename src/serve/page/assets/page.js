@@ -25,19 +25,23 @@ const shardfs = {
     return String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
   },
 
-  /** A number in few digits. */
-  short(value) {
+  /** A number in few digits: at least two behind the point, and as many as tell numbers from each other that differ by
+      `span`. */
+  short(value, span = Infinity) {
     if (value === null || value === undefined) return "–";
-    if (Number.isInteger(value) && Math.abs(value) < 1e9) return String(value);
+    if (Number.isSafeInteger(value)) return String(value);
     const size = Math.abs(value);
-    return size >= 1e6 || (size < 1e-5 && size > 0) ? value.toExponential(3) : String(Number(value.toPrecision(5)));
+    const whole = size >= 1 ? Math.floor(Math.log10(size)) + 1 : 0;
+    const telling = span > 0 ? Math.ceil(Math.log10(size / span)) + 3 : 0;
+    const digits = Math.min(17, Math.max(5, whole + 2, telling));
+    return size >= 1e15 || (size < 1e-5 && size > 0) ? value.toExponential(Math.min(16, Math.max(3, telling))) : String(Number(value.toPrecision(digits)));
   },
 
   /** Labels of an axis: with as many digits as tell each from the next. */
   ticks(values) {
     const step = Math.min(...values.slice(1).map((value, index) => value - values[index]));
     const most = Math.max(...values.map(Math.abs));
-    if (!Number.isFinite(step) || step <= 0) return values.map(shardfs.short);
+    if (!Number.isFinite(step) || step <= 0) return values.map((value) => shardfs.short(value));
     const places = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
     const needed = Math.max(0, Math.ceil(Math.log10(most / step) - 1e-9));
     const label = (value) => {
