@@ -293,3 +293,20 @@ def test_json_is_folded_as_it_is_written(page, tmp_path):
         page.open(server.url + "/-/view/none.json")
         assert page.page.locator("#json pre").text_content() == '{"a": NaN, "b": 01}'
     page.quiet()
+
+
+def test_what_is_text_is_shown_as_text(page, tmp_path):
+    """Whatever its name, such as a schema of messages; also where its first part ends within a letter."""
+    texts = {"a.msg": "float64 data\n# <b>é</b>\n", "plain": "x" * 4095 + "é\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "b.msg").write_bytes(b"abc\0def")
+    (tmp_path / "latin").write_bytes("é".encode("latin-1"))
+    with serving(tmp_path) as server:
+        for name, text in texts.items():
+            page.open(server.url + "/-/view/" + name)
+            assert page.page.locator("pre.source").text_content() == text
+        for name in ("b.msg", "latin"):
+            page.open(server.url + "/-/view/" + name)
+            assert page.page.locator("pre.bytes").count() == 1
+    page.quiet()

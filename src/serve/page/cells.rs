@@ -130,11 +130,16 @@ fn ragged(values: &Elements, from: u64, count: u64) -> Result<String, Error> {
     Ok(text_or_digits(&values.read(from, count.min(LONGEST))?, count))
 }
 
+/// Returns the front of `whole` bytes as text; `None` if they are no text.
+pub(super) fn text(bytes: &[u8], whole: u64) -> Option<String> {
+    shortened(bytes, whole).filter(|text| !text.chars().any(|c| c.is_control() && !c.is_whitespace()))
+}
+
 /// Formats the front of `whole` bytes as text, or as digits if they are no text.
 fn text_or_digits(bytes: &[u8], whole: u64) -> String {
-    match shortened(bytes, whole) {
-        Some(text) if !text.chars().any(|c| c.is_control() && !c.is_whitespace()) => text,
-        _ => {
+    match text(bytes, whole) {
+        Some(text) => text,
+        None => {
             let digits: String = bytes.iter().take(24).map(|byte| format!("{byte:02x}")).collect();
             let more = if whole > 24 { format!("… {} bytes", super::html::grouped(whole)) } else { String::new() };
             format!("0x{digits}{more}")

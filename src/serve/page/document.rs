@@ -3,6 +3,7 @@
 use std::{ops::Range, path::Path};
 
 use super::{
+    cells,
     html::{self, Html},
     query::Query,
 };
@@ -83,8 +84,11 @@ pub(super) fn write(html: &mut Html, file: &Entry, query: &Query) -> Result<(), 
             html.raw(PRE).file(file).raw("</pre></div>");
             Ok(())
         }
-        Kind::Json | Kind::Text => write_text(html, file, query),
-        Kind::Bytes => write_bytes(html, file, query),
+        // What its name does not say, its beginning may.
+        Kind::Bytes if cells::text(&file.read_range(0, BYTES)?, file.size()).is_none() => {
+            write_bytes(html, file, query)
+        }
+        Kind::Json | Kind::Text | Kind::Bytes => write_text(html, file, query),
     }
 }
 
