@@ -1,6 +1,6 @@
 //! `.npy` headers, exactly as numpy writes them.
 
-use crate::format::{ElementType, tuple};
+use crate::format::{DType, ElementType, tuple};
 
 /// Digits that numpy reserves room for after the dictionary, so that the first axis can grow in place.
 const GROWTH_DIGITS: usize = 21;
@@ -47,6 +47,25 @@ pub fn header_of(descr: &str, shape: &[u64]) -> Vec<u8> {
     header.resize(front + length - 1, b' ');
     header.push(b'\n');
     header
+}
+
+/// Returns type and shape of an array by the front of its file, as numpy writes it, and where its elements begin. `None`
+/// for everything else, and for arrays in Fortran order, of big-endian elements, or of records.
+pub fn parse(front: &[u8]) -> Option<(DType, Vec<u64>, u64)> {
+    let (length, begin) = match front.strip_prefix(b"\x93NUMPY")? {
+        [1, 0, a, b, ..] => (u16::from_le_bytes([*a, *b]).into(), 10),
+        [2 | 3, 0, a, b, c, d, ..] => (u32::from_le_bytes([*a, *b, *c, *d]) as usize, 12),
+        _ => return None,
+    };
+    let end = length + begin;
+    let dictionary = std::str::from_utf8(front.get(begin..end)?).ok()?;
+    let (descr, rest) = dictionary.strip_prefix("{'descr': '")?.split_once("', 'fortran_order': False, 'shape': (")?;
+    let (axes, _) = rest.split_once(')')?;
+    let axes = axes.split(',').map(str::trim).filter(|axis| !axis.is_empty()).map(|axis| axis.parse().ok());
+    match DType::of_descr(descr)? {
+        (dtype, false) => Some((dtype, axes.collect::<Option<_>>()?, end as u64)),
+        (_, true) => None,
+    }
 }
 
 /// Returns the bytes of a dictionary with padding and line end, so that the data begin at a multiple of [`ALIGN`].
@@ -99,6 +118,20 @@ mod tests {
             "{'descr': [('ticks', '<i8'), ('offset_minutes', '<i2')], 'fortran_order': False, 'shape': (3,), }";
         let header = header(DType::DateTimeOffset, &[3]);
         assert_eq!(std::str::from_utf8(&header[10..]).unwrap().trim_end(), expected);
+    }
+
+    #[test]
+    fn headers_are_read() {
+        let read = |descr: &str, shape: &[u64]| super::parse(&super::header_of(descr, shape));
+        for (descr, shape) in [("<f8", &[3, 4][..]), ("|S5", &[7]), ("<U2", &[])] {
+            let (dtype, _) = DType::of_descr(descr).unwrap();
+            assert_eq!(read(descr, shape), Some((dtype, shape.to_vec(), 128)));
+        }
+        for other in [">f8", "<f8', 'fortran_order': True, '", "[('a', '<i4')]", "O"] {
+            assert_eq!(read(other, &[3]), None, "{other}");
+        }
+        let whole = super::header_of("<f8", &[3]);
+        assert_eq!(super::parse(&whole[..127]), None);
     }
 
     #[test]

@@ -164,3 +164,29 @@ def test_answers_are_bounded(long, fixtures_server):
     assert server.ask(f"/files/?page={huge}", Accept="text/html")[0] == 200
     status, _, body = server.ask(f"/files/long.shard/?page={huge}&q=%00", Accept="text/html")
     assert status == 200 and b"No name holds this text" in body
+
+
+def test_arrays_that_only_their_files_describe(page, tmp_path):
+    """Those of an npz file, and files that numpy wrote."""
+    rng = np.random.default_rng(3)
+    arrays = {"matrix": rng.standard_normal((30, 20)), "words": np.array(["a", "日本"]), "one": np.array(7, "i2")}
+    np.savez_compressed(tmp_path / "a.npz", **arrays)
+    np.save(tmp_path / "alone.npy", arrays["matrix"])
+    others = {"fortran": np.asfortranarray(arrays["matrix"]), "big": arrays["matrix"].astype(">f8"), "record": np.zeros(2, [("a", "<i4")])}
+    for name, array in others.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    whole = (tmp_path / "alone.npy").read_bytes()
+    (tmp_path / "cut.npy").write_bytes(whole[:-1])
+    with serving(tmp_path) as server:
+        for address in ("a.npz/matrix.npy", "alone.npy"):
+            page.open(server.url + "/-/view/" + address)
+            page.page.locator("#tab-picture").click()
+            page.until("document.querySelector('.plane canvas').width === 20")
+            answer = json.loads(server.get(f"/-/api/curve/{address}"))
+            assert np.array_equal(np.array(answer["y"]).T, arrays["matrix"])
+        assert json.loads(server.get("/-/api/rows/a.npz/words.npy"))["cells"] == [["a", "日本"]]
+        assert json.loads(server.get("/-/api/rows/a.npz/one.npy"))["cells"] == [["7"]]
+        for name in [*others, "cut"]:
+            assert page.open(server.url + f"/-/view/{name}.npy") == 200
+            assert page.page.locator("pre.bytes").count() == 1, name
+    page.quiet()

@@ -127,7 +127,7 @@ impl Table {
             let entry = entry?;
             let name = entry.name().to_string_lossy();
             if let Some(name) = name.strip_suffix(".npy")
-                && let Some(array) = Elements::of(&entry)?
+                && let Some(array) = Elements::known(&entry)?
             {
                 arrays.insert(name.to_owned(), array);
             }
