@@ -76,6 +76,8 @@ pub(super) struct Meta {
     pub action_spaces: Vec<Channel>,
     /// `meta/wshard` is there but could not be interpreted.
     pub wshard_unknown: bool,
+    /// `meta/episode` or `meta/channels` is there but could not be interpreted: what it may say is not guessed.
+    pub lanes_unknown: bool,
     /// No block of the file gets a typed view.
     pub untyped: bool,
 }
@@ -90,19 +92,26 @@ impl Meta {
     ) -> Result<Self, FormatError> {
         let mut object = |name| object(source, entries, name, memory, notes);
         let wshard = object("meta/wshard")?;
-        let episode = object("meta/episode")?.unwrap_or_default();
-        let channels = object("meta/channels")?.unwrap_or_default();
-        let wshard_unknown = wshard.is_none() && find(entries, b"meta/wshard").is_some();
-        let wshard = wshard.unwrap_or_default();
-        let (channels, skipped) = read_channels(&channels);
+        let episode = object("meta/episode")?;
+        let channels = object("meta/channels")?;
+        let is_unknown = |read: &Option<_>, name: &[u8]| read.is_none() && find(entries, name).is_some();
+        let wshard_unknown = is_unknown(&wshard, b"meta/wshard");
+        let episode_unknown = is_unknown(&episode, b"meta/episode");
+        let lanes_unknown = episode_unknown || is_unknown(&channels, b"meta/channels");
+        let (wshard, episode) = (wshard.unwrap_or_default(), episode.unwrap_or_default());
+        let (channels, skipped) = read_channels(&channels.unwrap_or_default());
         if skipped > 0 {
             notes.add(format_args!("meta/channels: {skipped} elements describe no block"));
         }
         Ok(Self {
             action_spaces: read_action_spaces(&episode),
-            episode: read_episode(&episode, &wshard, entries, notes),
+            episode: match episode_unknown {
+                true => Episode { streaming: is_streaming(&wshard), ..Episode::default() },
+                false => read_episode(&episode, &wshard, entries, notes),
+            },
             channels,
             wshard_unknown,
+            lanes_unknown,
             untyped: false,
         })
     }
@@ -206,8 +215,12 @@ fn read_episode(
         chunk_index,
         total_chunks: number("total_chunks"),
         timestep_range,
-        streaming: wshard.get("streaming") == Some(&Json::Bool(true)),
+        streaming: is_streaming(wshard),
     }
+}
+
+fn is_streaming(wshard: &Map<String, Json>) -> bool {
+    wshard.get("streaming") == Some(&Json::Bool(true))
 }
 
 /// Section 12: without a usable length_T, the first of these blocks whose size determines the steps.

@@ -360,6 +360,27 @@ fn metadata_that_is_broken_takes_nothing_but_types() {
 }
 
 #[test]
+fn what_damaged_metadata_may_say_is_not_guessed() {
+    let channels = r#"{"channels":[{"id":"u","dtype":"f64","shape":[2],"signal_block":"action/u"},
+        {"id":"x","dtype":"i32","shape":[3]}]}"#;
+    let meta = [("meta/wshard", "{}"), ("meta/episode", r#"{"length_T":4}"#), ("meta/channels", channels)];
+    let blocks = [("action/u", 64), ("action/v", 64), ("signal/x", 48), ("omen/x/m", 48), ("uncert/x/m/std", 48)];
+    let blocks = blocks.into_iter().chain([("reward", 32), ("done", 4), ("residual/y/sign2nddiff", 2)]);
+    let arrays = |damaged: &str| {
+        let meta = meta.map(|(name, json)| Item { crc: u32::from(name == damaged), ..item(name, json) });
+        let items: Vec<Item> = meta.into_iter().chain(blocks.clone().map(|(name, n)| item(name, vec![0; n]))).collect();
+        let shard = parse(&build(5, &items)).unwrap();
+        let dtypes = blocks.clone().map(|(name, _)| array_of(&shard, name).map(|(dtype, ..)| dtype));
+        let residual = entry(&shard, "residual/y/sign2nddiff").residual.is_some();
+        (dtypes.take(7).collect::<Vec<_>>(), residual, shard.episode.steps)
+    };
+    let [f64, i32, f32, done] = [DType::F64, DType::I32, DType::F32, DType::Bool].map(Some);
+    assert_eq!(arrays(""), (vec![f64, f32, i32, i32, f32, f64, done], true, Some(4)));
+    assert_eq!(arrays("meta/channels"), (vec![None, None, None, None, None, None, done], false, Some(4)));
+    assert_eq!(arrays("meta/episode"), (vec![f64, None, i32, None, None, None, done], false, None));
+}
+
+#[test]
 fn schema_section() {
     let mut file = build(2, &[]);
     let start = file.len() as u64;

@@ -182,6 +182,8 @@ struct Lanes<'m> {
     by_id: HashMap<&'m [u8], &'m Channel>,
     spaces: HashMap<&'m [u8], &'m Channel>,
     steps: Option<u64>,
+    /// See [`Meta::lanes_unknown`].
+    are_unknown: bool,
 }
 
 impl<'m> Lanes<'m> {
@@ -194,6 +196,7 @@ impl<'m> Lanes<'m> {
             by_id: actions.into_iter().chain(others).map(|c| (c.id.as_bytes(), c)).collect(),
             spaces: meta.action_spaces.iter().map(|c| (c.block.as_bytes(), c)).collect(),
             steps: meta.episode.steps,
+            are_unknown: meta.lanes_unknown,
         }
     }
 
@@ -225,6 +228,10 @@ impl<'m> Lanes<'m> {
     fn undescribed(&self, name: &[u8], block: &Block) -> Option<Value> {
         let size = block.extent.size;
         match name {
+            b"done" => return flat(DType::Bool, size, false, LANE),
+            b"time/ticks" => return flat(DType::I32, size, false, LANE),
+            b"time/timestamps_ns" => return flat(DType::I64, size, false, LANE),
+            _ if self.are_unknown => return None,
             b"reward" => {
                 let doubles = self.steps.filter(|t| *t > 0 && t.checked_mul(8) == Some(size)).is_some();
                 return if doubles {
@@ -233,9 +240,6 @@ impl<'m> Lanes<'m> {
                     flat(DType::F32, size, false, LANE)
                 };
             }
-            b"done" => return flat(DType::Bool, size, false, LANE),
-            b"time/ticks" => return flat(DType::I32, size, false, LANE),
-            b"time/timestamps_ns" => return flat(DType::I64, size, false, LANE),
             _ => {}
         }
         if let Some(id) = name.strip_prefix(b"action/") {
@@ -320,7 +324,8 @@ impl<'m> Lanes<'m> {
             return None;
         }
         let Some(channel) = self.by_id.get(id) else {
-            return if size > 0 && size.is_multiple_of(stride) { plain(size / stride) } else { None };
+            let is_fit = !self.are_unknown && size > 0 && size.is_multiple_of(stride);
+            return if is_fit { plain(size / stride) } else { None };
         };
         let dims = elements(channel.shape.as_ref()?).filter(|dims| *dims > 0)?;
         if dims.checked_mul(stride) == Some(size) {
