@@ -143,23 +143,33 @@ impl Member {
         }
     }
 
+    /// Returns where the local header is, with the name, and its bytes. It has the name that the directory says.
+    ///
+    /// # Errors
+    /// [`MemberError::Damaged`] if there is none, or it has another name.
+    pub fn header(&self, source: &dyn Source) -> Result<(Range<u64>, Vec<u8>), MemberError> {
+        let range = self.offset..self.offset + LOCAL_SIZE + self.name.len() as u64;
+        let header = source.read(range.clone())?;
+        if !header.starts_with(&LOCAL) {
+            return Err(MemberError::Damaged(format!("there is no local header at byte {}", self.offset)));
+        }
+        let length = header.u16(26).map(usize::from);
+        if length != Some(self.name.len()) || header.get(to_usize(LOCAL_SIZE)..) != Some(&*self.name) {
+            return Err(MemberError::Damaged("its local header has another name than the directory".into()));
+        }
+        Ok((range, header))
+    }
+
     /// Returns where the member's data begin, after its local header. The header is compared with the directory.
     ///
     /// # Errors
     /// [`MemberError::Damaged`] if they differ, or if the data would overlap the next member or the directory.
     pub fn data(&self, source: &dyn Source) -> Result<u64, MemberError> {
         let damaged = |reason: String| Err(MemberError::Damaged(reason));
-        let range = self.offset..self.offset + LOCAL_SIZE + self.name.len() as u64;
-        let header = source.read(range.clone())?;
+        let (range, header) = self.header(source)?;
         let short = |at| header.u16(at).unwrap_or_default();
         let long = |at| header.u32(at).unwrap_or_default();
-        if !header.starts_with(&LOCAL) {
-            return damaged(format!("there is no local header at byte {}", self.offset));
-        }
-        let (name_length, extra_length) = (u64::from(short(26)), u64::from(short(28)));
-        if name_length != self.name.len() as u64 || header.get(to_usize(LOCAL_SIZE)..) != Some(&*self.name) {
-            return damaged("its local header has another name than the directory".into());
-        }
+        let extra_length = u64::from(short(28));
         if short(8) != self.method || short(6) & 1 != self.flags & 1 {
             return damaged("its local header says that it is stored otherwise than the directory does".into());
         }

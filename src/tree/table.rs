@@ -203,8 +203,12 @@ pub trait Content: Send + Sync + 'static {
     }
 
     /// See [`Container::verify_rest`].
-    fn verify_rest(&self) -> Vec<String> {
-        Vec::new()
+    ///
+    /// # Errors
+    /// As [`Container::verify_rest`].
+    fn verify_rest(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
+        let _ = reader;
+        Ok(Vec::new())
     }
 }
 
@@ -493,8 +497,8 @@ impl<C: Content> Container for Table<C> {
         if folder == super::ROOT { self.content.timeline(reader, &self.paths) } else { Ok(None) }
     }
 
-    fn verify_rest(&self, _: &ReadContext) -> Result<Vec<String>, Fault> {
-        Ok(self.content.verify_rest())
+    fn verify_rest(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
+        self.content.verify_rest(reader)
     }
 
     fn array(&self, _: &ReadContext, node: NodeId) -> Result<Option<Array>, Fault> {

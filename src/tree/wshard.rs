@@ -444,9 +444,9 @@ impl Content for Blocks {
         timeline::of(self, reader, paths)
     }
 
-    fn verify_rest(&self) -> Vec<String> {
-        let (Some(chunks), Some(siblings)) = (&self.shard.chunks, &self.siblings) else { return Vec::new() };
-        joined::verify(chunks, &**siblings)
+    fn verify_rest(&self, _: &ReadContext) -> Result<Vec<String>, Fault> {
+        let (Some(chunks), Some(siblings)) = (&self.shard.chunks, &self.siblings) else { return Ok(Vec::new()) };
+        Ok(joined::verify(chunks, &**siblings))
     }
 
     fn item_info(&self, file: File) -> Option<ItemInfo> {

@@ -851,6 +851,10 @@ impl Content for Zarr {
         self.raw_of(folder).map_or(Ok(()), |item| raw::list(item, reader, from, each))
     }
 
+    fn verify_rest(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
+        self.files.store.misnamed(reader)
+    }
+
     fn computed_name(&self, folder: NodeIndex, number: u64) -> Option<String> {
         raw::name(self.raw_of(folder)?, number)
     }

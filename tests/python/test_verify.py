@@ -16,6 +16,7 @@ import pytest
 
 from support import FAMILIES, FIXTURES, GOLDEN, RECORDINGS, TYPED, examples, load_expected, mounted, run
 from support.stores import Store, failing_server
+from support.writers import zip
 
 
 def verify(*paths, code=None):
@@ -59,6 +60,21 @@ def test_golden_files(family):
         assert {problem["container"] for problem in alone["problems"]} == {path}
     for rel in [rel for rel, record in files.items() if is_sound(family, record)][:5]:
         assert verify(GOLDEN / family / rel, code=0)["problems"] == []
+
+
+def test_a_wrong_name_in_the_directory_of_an_archive(tmp_path):
+    """A chunk with a wrong name seems to be missing, and elements without a chunk have the fill value."""
+    path, kind = tmp_path / "x.zarr.zip", {"zarr_format": 2}
+    array = kind | {"shape": [2], "chunks": [1], "dtype": "|i1", "fill_value": 0, "order": "C", "compressor": None,
+                    "filters": None}
+    path.write_bytes(zip.archive({".zgroup": json.dumps(kind).encode(), "x/.zarray": json.dumps(array).encode(),
+                                  "x/0": b"\1", "x/1": b"\2"}))
+    assert verify(path, code=0)["problems"] == []
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"x/1") + 2] = ord("p")
+    path.write_bytes(data)
+    (problem,) = verify(path, code=1)["problems"]
+    assert problem["message"].startswith("x/p: its local header has another name")
 
 
 def test_each_block_is_one_line():

@@ -372,6 +372,28 @@ impl Store {
         }
     }
 
+    /// Returns the members of an archive whose local headers have other names than the directory says, for messages. A
+    /// chunk with a wrong name is not missed: without a chunk, elements have the fill value.
+    ///
+    /// # Errors
+    /// [`Fault`] if the headers cannot be read.
+    pub(super) fn misnamed(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
+        /// Most members that are named. More do not help the user.
+        const NAMED: usize = 100;
+        let mut misnamed = Vec::new();
+        for member in self.zip().map_or(&[][..], |zip| zip.members.all()) {
+            crate::wanted::check().map_err(SourceError::from)?;
+            match member.header(&*reader.source) {
+                Err(zip::MemberError::Damaged(reason)) if misnamed.len() < NAMED => {
+                    misnamed.push(format!("{}: {reason}", String::from_utf8_lossy(&member.name)));
+                }
+                Ok(_) | Err(zip::MemberError::Damaged(_)) => {}
+                Err(zip::MemberError::Source(error)) => return Err(error.into()),
+            }
+        }
+        Ok(misnamed)
+    }
+
     /// Returns about how many bytes of memory it takes.
     pub(super) fn memory_usage(&self) -> usize {
         match self {

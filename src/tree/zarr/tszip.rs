@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::json;
 
-use super::{ArrayNode, Zarr, nodes, open_tszip, probe_tszip, recognise_archive};
+use super::{ArrayNode, Files, Zarr, nodes, open_tszip, probe_tszip, recognise_archive};
 use crate::{
     cache::{Buffer, Key, Tag},
     format::{
@@ -224,6 +224,7 @@ struct File(Computed);
 pub(in super::super) struct Tszip {
     table: Table<Arrays>,
     source: Arc<dyn Source>,
+    files: Arc<Files>,
     memory_usage: usize,
 }
 
@@ -274,7 +275,7 @@ pub(super) fn open(reader: &ReadContext, attributes: &Json, zarr: &Zarr) -> Resu
     let source: Arc<dyn Source> = Arc::new(File(Computed { reader: reader.clone(), keys, coordinates, len: at }));
     let front = json!({"format": FORMAT_NAME, "version": "1.0"});
     let table = open_items(FORMAT_NAME, front, &*source, items)?;
-    Ok(Tszip { table, source, memory_usage })
+    Ok(Tszip { table, source, files: zarr.files.clone(), memory_usage })
 }
 
 /// Returns the elements of an array, their type and number.
@@ -506,6 +507,10 @@ impl Container for Tszip {
 
     fn warnings(&self) -> &[String] {
         self.table.warnings()
+    }
+
+    fn verify_rest(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
+        self.files.store.misnamed(reader)
     }
 
     fn array(&self, reader: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault> {
