@@ -38,7 +38,7 @@ use crate::{
     cache::Buffer,
     codec::Codec,
     format::{
-        Class, DType, ElementType, FormatError, Front, Recognition,
+        Class, DType, ElementType, FormatError, Front, Recognition, has_suffix,
         zarr::{self, Bits, Elements, Fixed},
         zip::{self, Rules},
     },
@@ -265,7 +265,11 @@ fn open(store: Store, reader: &ReadContext, memory: &dyn Memory) -> Result<Table
 /// `Refused` if it is not.
 fn probe_tszip(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
     probe_zip(source, name, memory)?;
-    read_tszip(source, memory).map(drop)
+    match read_tszip(source, memory) {
+        // By its suffix it is one. Opening it says what is damaged.
+        Err(FormatError::Refused { class: Class::NotReadable, .. }) if has_suffix(name, tszip::SUFFIX) => Ok(()),
+        read => read.map(drop),
+    }
 }
 
 fn read_tszip(source: &dyn Source, memory: &dyn Memory) -> Result<(Nodes, Store), FormatError> {
@@ -281,9 +285,10 @@ fn read_tszip(source: &dyn Source, memory: &dyn Memory) -> Result<(Nodes, Store)
 /// Returns the tree of a tree sequence of tszip.
 ///
 /// # Errors
-/// `Refused` if it is not one; `Source` if it cannot be read.
+/// `Refused` if it is not one, or metadata of it are damaged; `Source` if it cannot be read.
 fn open_tszip(reader: &ReadContext, memory: &WorkingMemory<'_>) -> Result<tszip::Tszip, FormatError> {
     let (found, store) = read_tszip(&*reader.source, memory)?;
+    tszip::check_readable(&found)?;
     // Texts are read through the cache to find their rows.
     memory.hold();
     let attributes = found.attributes.clone();

@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import zipfile
 
 import numpy as np
 import pyarrow.parquet
@@ -11,11 +12,12 @@ import pytest
 from PIL import Image
 
 import shardfs as sh
-from support import GOLDEN, assert_same_file, grouped, load_expected, mounted, walk_files
+from support import GOLDEN, assert_same_file, grouped, load_expected, mounted, run, walk_files
 from support.checks import read_checked, sha256
 from support.typed import check_header
 
 FAMILY = GOLDEN / "zarr"
+TREES = FAMILY / "small_chunks.tsz"
 ALL = load_expected("zarr")
 STORES = sorted(name for name, spec in ALL.items() if spec["expect"] == "ok" and spec["format"] == "zarr")
 
@@ -154,3 +156,19 @@ def test_ordinary(mnt, name):
         assert_same_file(mnt / name, FAMILY / name)
     lines = map(json.loads, (mnt / ".shardfs/problems.jsonl").read_text().splitlines())
     assert any((line["container"] + "/").startswith(name + "/") for line in lines) == ALL[name]["noted"]
+
+
+@pytest.mark.parametrize("member", [".zattrs", "nodes/.zgroup", "provenances/timestamp/.zarray", "coordinates/.zarray"])
+def test_damaged_metadata_never_make_a_tree_sequence_a_store(tmp_path, member):
+    """As a store, it has other numbers at the same paths."""
+    path, data = tmp_path / TREES.name, bytearray(TREES.read_bytes())
+    with zipfile.ZipFile(TREES) as archive:
+        # The last of one name counts.
+        at = archive.getinfo(member).header_offset
+    data[at + 30 + sum(int.from_bytes(data[at + low:at + low + 2], "little") for low in (26, 28)) + 1] ^= 1
+    path.write_bytes(data)
+    done = run("cat", path / "edges/left.npy")
+    assert done.returncode == 1 and done.stdout == b"" and member.rpartition("/")[0] in done.stderr, done
+    assert run("verify", path).returncode == 1
+    plain = run("cat", "--formats=-tszip", path / "edges/left.npy", check=True).stdout
+    assert np.load(io.BytesIO(plain)).dtype.kind in "iu"

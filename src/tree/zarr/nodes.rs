@@ -162,26 +162,27 @@ pub(super) fn read(store: &Store, source: &dyn Source, memory: &dyn Memory) -> R
     Ok(Nodes { is_v3, is_consolidated, attributes, is_array, nodes, warnings })
 }
 
-/// Returns the attributes of the root of a store of version 2, if they are sound.
+/// Returns the attributes of the root of a store of version 2, if it has any.
 ///
 /// # Errors
-/// `Source` if they cannot be read.
+/// `Refused` by [`Class::NotReadable`] if they are damaged; `Source` if they cannot be read.
 pub(super) fn root_attributes(
     store: &Store,
     source: &dyn Source,
     memory: &dyn Memory,
 ) -> Result<Option<Json>, FormatError> {
-    let bytes = match store.document(source, ".zattrs", DOCUMENT, memory) {
+    const KEY: &str = ".zattrs";
+    let damaged = |reason: String| FormatError::refused(Class::NotReadable, reason);
+    let bytes = match store.document(source, KEY, DOCUMENT, memory) {
         Ok(bytes) => bytes,
-        Err(error) if error.is_damage() => None,
+        Err(error) if error.is_damage() => return Err(damaged(error.to_string())),
         Err(error) => return Err(store::failed(error)),
     };
-    let parsed = bytes.map(|bytes| Json::parse(&bytes, memory));
-    match parsed {
-        Some(Err(JsonError::Source(error))) => Err(error.into()),
-        Some(Ok(found)) => Ok(Some(found)),
-        Some(Err(_)) | None => Ok(None),
-    }
+    let parsed = bytes.map(|bytes| Json::parse(&bytes, memory)).transpose();
+    parsed.map_err(|error| match error {
+        JsonError::Source(error) => error.into(),
+        error => damaged(format!("{KEY}: {error}")),
+    })
 }
 
 /// Takes the value of a key out of an object.

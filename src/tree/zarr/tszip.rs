@@ -35,13 +35,16 @@ pub static TSZIP: Format = Format {
     name: FORMAT_NAME,
     title: "tszip",
     summary: "compressed tree sequences of tskit",
-    suffixes: &[".tsz"],
+    suffixes: &[SUFFIX],
     recognise: recognise_archive,
     probe: probe_tszip,
     open: |reader, _, memory| Ok(Arc::new(open_tszip(reader, memory)?)),
     fixtures: &["genealogy.tsz"],
     ..Format::DEFAULT
 };
+
+/// The suffix of its files.
+pub(super) const SUFFIX: &str = ".tsz";
 
 /// The format name in the attributes of the root.
 const FORMAT_NAME: &str = "tszip";
@@ -135,7 +138,7 @@ pub(super) fn is_named(attributes: &Json) -> bool {
     attributes.get("format_name").and_then(Json::as_str) == Some(FORMAT_NAME)
 }
 
-/// Checks that a store has the arrays that tszip writes.
+/// Checks that a store has the arrays that tszip writes, as far as their metadata can be read.
 ///
 /// # Errors
 /// Why it is not.
@@ -152,7 +155,7 @@ pub(super) fn check(found: &nodes::Nodes) -> Result<(), String> {
     }
     let node = |path: &str| found.nodes.iter().find(|node| &*node.path == path);
     for table in TABLES {
-        if node(table).is_none_or(|node| node.array.is_some()) {
+        if node(table).is_none_or(|node| node.array.as_ref().is_some_and(|array| array.shape.is_some())) {
             return Err(format!("there is no group {table}"));
         }
     }
@@ -172,6 +175,20 @@ pub(super) fn check(found: &nodes::Nodes) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that the metadata of all nodes can be read. Without one of them, the others would seem to be all that is
+/// there.
+///
+/// # Errors
+/// `Refused` with the first that cannot.
+pub(super) fn check_readable(found: &nodes::Nodes) -> Result<(), FormatError> {
+    let reason = |node: &nodes::Node| {
+        let reason = node.array.as_ref()?.chunks.as_ref().err()?;
+        Some(format!("{}: {reason}", node.path))
+    };
+    let unreadable = found.nodes.iter().find_map(reason);
+    unreadable.map_or(Ok(()), |reason| Err(FormatError::refused(Class::NotReadable, reason)))
+}
+
 fn all_columns() -> impl Iterator<Item = (&'static str, DType)> {
     COLUMNS.into_iter().chain(MORE_COLUMNS)
 }
@@ -179,11 +196,12 @@ fn all_columns() -> impl Iterator<Item = (&'static str, DType)> {
 /// Checks that an array has one axis, and elements that can be converted to a type.
 fn check_array(array: Option<&Metadata>, wanted: DType) -> Result<(), String> {
     let array = array.ok_or("no array")?;
+    let Some(shape) = &array.shape else { return Ok(()) };
     let dtype = match &array.elements {
         Some(Elements::Fixed(fixed)) => fixed.element.plain(),
         _ => None,
     };
-    if array.shape.as_ref().is_none_or(|shape| shape.len() != 1) {
+    if shape.len() != 1 {
         return Err("not of one dimension".into());
     }
     let is_float = matches!(dtype, Some(DType::F32 | DType::F64));
