@@ -44,6 +44,19 @@ def test_a_frame_without_usable_columns_is_no_table(tmp_path):
         assert pq.read_table(mnt / "some.h5ad/var.parquet").to_pydict() == {"index": ["a", "b", "c"]}
 
 
+def test_texts_say_no_type_of_numbers(tmp_path):
+    """Keys of texts are made here: neither the codes nor the categories have their type."""
+    with h5py.File(tmp_path / "x.h5ad", "w") as file:
+        frame(file, "obs", "index", ["kind", "n"], index=np.array([b"a", b"b"]), n=np.arange(2, dtype="i2"))
+        kind = file["obs"].create_group("kind")
+        kind.attrs["encoding-type"] = "categorical"
+        kind["codes"], kind["categories"] = np.array([0, -1], "i1"), np.array([b"T cell"])
+    table = io.BytesIO(run("cat", tmp_path / "x.h5ad/obs.parquet", check=True).stdout)
+    assert pq.read_table(table).to_pydict() == {"index": ["a", "b"], "kind": ["T cell", None], "n": [0, 1]}
+    said = json.loads(pq.read_metadata(table).metadata[b"shardfs"])["columns"]
+    assert "dtype" not in said.get("kind", {}) and said["n"]["dtype"] == "i16"
+
+
 def test_columns_whose_names_have_slashes(tmp_path):
     """h5py makes groups of such a name; AnnData and pandas say it whole."""
     with h5py.File(tmp_path / "x.h5ad", "w") as file:

@@ -175,6 +175,7 @@ impl Idv {
                         Some((dictionary, count)) => {
                             dictionaries -= dictionary.len();
                             parquet::Column::keys(name, dtype, data, dictionary, count)
+                                .with_about("dtype", dtype.name())
                         }
                         None => {
                             parquet::Column::fixed(name, Element::Of(dtype), None, data).with_missing(Missing::Zero)

@@ -152,7 +152,7 @@ impl Column {
 
     /// Returns a column of unsigned keys for `count` texts, each after its length of 4 bytes in `dictionary`.
     pub fn keys(name: String, dtype: DType, data: View, dictionary: Vec<u8>, count: u64) -> Self {
-        Self::new(name, Values::Keys(Keys { data, dtype, dictionary, count })).with_dtype(Element::Of(dtype))
+        Self::new(name, Values::Keys(Keys { data, dtype, dictionary, count }))
     }
 
     /// Returns the column with some values missing. Has no effect on lists and texts.
