@@ -1,5 +1,6 @@
 """Every golden data set of TFDS and every TFRecord file (`tests/golden/rlds/README.md` has the form of `expected.json`)."""
 
+import io
 import json
 import os
 import stat
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 
 import shardfs as sh
-from support import GOLDEN, assert_same_file, load_expected, mounted, walk_files
+from support import GOLDEN, assert_same_file, load_expected, mounted, run, walk_files
 from support.data_sets import check, same_folder
+from support.writers import tfrecord
 
 FAMILY = GOLDEN / "rlds"
 ALL = load_expected("rlds")
@@ -53,6 +55,22 @@ def test_claimed(mnt, name):
         same_folder(root / ".source", FAMILY / name)
     else:
         assert_same_file(root / ".file", FAMILY / name)
+
+
+def test_items_have_the_paths_of_their_files(tmp_path):
+    """Of a step and the record that have one name, and of one named as the folder of cameras."""
+    ragged = {"pythonClassName": "x.Sequence", "sequence": {"feature": tfrecord.tensor("int64"), "length": "-1"}}
+    steps = {"a": tfrecord.tensor("float32"), "images": ragged, "is_first": tfrecord.tensor("bool")}
+    record = tfrecord.example({
+        "a": [7], "steps/a": [1.0, 2.0], "steps/is_first": [1, 0], "steps/images/ragged_flat_values": [7, 8, 9],
+        "steps/images/ragged_row_lengths_0": [1, 2]})
+    features = {"a": tfrecord.tensor("int64"), "steps": tfrecord.steps(steps)}
+    tfrecord.write_set(tmp_path, "ds", "1.0.0", features, {"train": [[record]]})
+    items = json.loads(run("cat", tmp_path / "container.json", check=True).stdout)["items"]
+    paths = {item["name"]: item["path"].replace("<split>", "train").replace("<i>", "0") for item in items}
+    arrays = {name: np.load(io.BytesIO(run("cat", tmp_path / path, check=True).stdout)) for name, path in paths.items()}
+    assert {name: array.tolist() for name, array in arrays.items()} == {
+        "a": 7, "steps/a": [1, 2], "steps/images": [0, 1, 3], "steps/is_first": [True, False]}
 
 
 def test_episodes_in_python():

@@ -2,14 +2,17 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{RLDS, Rlds, Shape, leaves::IMAGES};
+use super::{RLDS, Rlds, Shape, leaves::IMAGES, record::part_folder};
 use crate::{
     cache::Buffer,
     format::{
         DType,
-        rlds::{Encoding, Leaf, LeafKind},
+        rlds::{Encoding, Features, Leaf, LeafKind},
     },
-    tree::{WorkingMemory, describe, names},
+    tree::{
+        WorkingMemory, describe,
+        paths::{Builder, NodeIndex, ROOT},
+    },
     view::Fault,
 };
 
@@ -47,10 +50,10 @@ impl Rlds {
             return describe::document(&front, std::iter::empty::<Value>(), &Map::new(), memory);
         };
         let folder = self.records_folder();
-        let items = features.leaves.iter().map(|leaf| {
+        let items = features.leaves.iter().zip(paths(features)).map(|(leaf, path)| {
             json!({
                 "name": leaf.path,
-                "path": format!("<split>/{folder}/<i>/{}", path(leaf, features.has_steps)),
+                "path": format!("<split>/{folder}/<i>/{path}"),
                 "dtype": dtype(leaf),
                 "shape": leaf.shape,
                 "codec": codec(leaf),
@@ -61,31 +64,38 @@ impl Rlds {
     }
 }
 
-/// Returns the path of a leaf in a record's folder.
-fn path(leaf: &Leaf, has_steps: bool) -> String {
+/// Returns the paths of leaves in a record's folder.
+fn paths(features: &Features) -> Vec<String> {
+    let mut builder = Builder::default();
+    let mut nodes = vec![ROOT; features.leaves.len()];
+    // In the order in which a record's files are added.
+    for in_steps in [true, false] {
+        for (node, leaf) in nodes.iter_mut().zip(&features.leaves).filter(|(_, leaf)| leaf.in_steps == in_steps) {
+            *node = add(&mut builder, leaf, features.has_steps);
+        }
+    }
+    let paths = builder.finish();
+    nodes.into_iter().map(|node| paths.path(node)).collect()
+}
+
+/// Adds the file or folder that a leaf should have.
+fn add(builder: &mut Builder<()>, leaf: &Leaf, has_steps: bool) -> NodeIndex {
     let is_camera = leaf.in_steps && matches!(leaf.kind, LeafKind::Picture(..)) && leaf.sequences == 1;
     let reserved: &[&str] = if has_steps && !is_camera { &[IMAGES] } else { &[] };
-    let mut parts: Vec<&str> = leaf.shown().split('/').collect();
-    let last = parts.pop().unwrap_or_default();
-    let mut path = if is_camera { format!("{IMAGES}/") } else { String::new() };
-    for (at, part) in parts.iter().enumerate() {
-        let reserved: Vec<&str> = names::RESERVED.iter().chain(reserved.iter().filter(|_| at == 0)).copied().collect();
-        path += &names::folder(part.as_bytes(), &reserved, 1);
-        path.push('/');
-    }
-    let last = last.as_bytes();
-    path + &match leaf.kind {
+    let top = if is_camera { builder.folder(ROOT, IMAGES) } else { ROOT };
+    let (folder, part) = builder.folders_of(top, leaf.shown().as_bytes(), reserved);
+    let suffix = match leaf.kind {
         LeafKind::Numbers(..) if leaf.sequences >= 2 => {
-            format!("{}/offsets.npy", names::folder(last, &names::RESERVED, 1))
+            let folder = part_folder(builder, folder, part, reserved);
+            return builder.file(folder, b"offsets", ".npy", ());
         }
-        LeafKind::Numbers(..) => names::file(last, ".npy", 1),
-        LeafKind::Text if leaf.shape.is_empty() && (leaf.in_steps || leaf.sequences == 0) => {
-            names::file(last, ".txt", 1)
-        }
-        LeafKind::Text => names::file(last, ".jsonl", 1),
-        LeafKind::Picture(..) if leaf.sequences == 0 => names::file(last, suffix(leaf), 1),
-        LeafKind::Picture(..) | LeafKind::Other(_) => names::folder(last, &names::RESERVED, 1),
-    }
+        LeafKind::Numbers(..) => ".npy",
+        LeafKind::Text if leaf.shape.is_empty() && (leaf.in_steps || leaf.sequences == 0) => ".txt",
+        LeafKind::Text => ".jsonl",
+        LeafKind::Picture(..) if leaf.sequences == 0 => suffix(leaf),
+        LeafKind::Picture(..) | LeafKind::Other(_) => return part_folder(builder, folder, part, reserved),
+    };
+    builder.file(folder, part, suffix, ())
 }
 
 /// Returns the suffix that a picture should have.

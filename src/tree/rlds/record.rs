@@ -241,9 +241,7 @@ impl<'a> Files<'a> {
 
     /// Returns the folder for a part of a name, and adds it if it is missing.
     pub(super) fn folder(&mut self, folder: NodeIndex, part: &[u8]) -> NodeIndex {
-        let own = if folder == ROOT { self.reserved } else { &[] };
-        let reserved: Vec<&str> = names::RESERVED.iter().chain(own).copied().collect();
-        self.builder.folder(folder, &names::folder(part, &reserved, 1))
+        part_folder(&mut self.builder, folder, part, self.reserved)
     }
 
     /// Adds texts as lines, and as their bytes with offsets.
@@ -298,6 +296,19 @@ impl<'a> Files<'a> {
         let Some(size) = size.filter(|size| is_small && *size <= limits::LARGEST_BLOCK) else { return Ok(None) };
         Ok(Some(Array::new(DType::U8, shape, View::default().with_rendered(size, Stacked(stack)))))
     }
+}
+
+/// Returns the folder for a part of a name, and adds it if it is missing. `reserved` are names that are reserved in the
+/// root.
+pub(super) fn part_folder<F: Copy>(
+    builder: &mut Builder<F>,
+    folder: NodeIndex,
+    part: &[u8],
+    reserved: &[&str],
+) -> NodeIndex {
+    let own = if folder == ROOT { reserved } else { &[] };
+    let reserved: Vec<&str> = names::RESERVED.iter().chain(own).copied().collect();
+    builder.folder(folder, &names::folder(part, &reserved, 1))
 }
 
 /// Returns the number of digits of numbers below a count, at least 3.
