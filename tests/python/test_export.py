@@ -4,6 +4,7 @@ import io
 import json
 import os
 import signal
+import struct
 import subprocess
 
 import numpy as np
@@ -12,6 +13,7 @@ from PIL import Image
 
 from support import BIN, FIXTURES, run, wait_for
 from support.writers.kdb import Episode, Record, pack
+from support.writers.recordings import mcap
 
 EPISODE = FIXTURES / "ep_001.wshard"
 
@@ -71,6 +73,25 @@ def test_a_topic_is_a_camera(tmp_path):
         assert probe(video)[2] == 5
     failed = run("export", FIXTURES / "drive.mcap", "--mp4", "/imu", "-o", tmp_path / "no.mp4")
     assert failed.returncode == 1 and "no pictures of '/imu'; there are /camera/image" in failed.stderr
+
+
+def test_topics_with_and_without_a_slash(tmp_path):
+    """The name that is given comes first. The rate is that of the topic, by its times."""
+    def message(grey):
+        picture = io.BytesIO()
+        Image.fromarray(plain(grey)).save(picture, "PNG")
+        # CDR: the text `png`, then the bytes, whose length begins at a multiple of 4.
+        return b"\0\1\0\0" + struct.pack("<I4sI", 4, b"png", len(picture.getvalue())) + picture.getvalue()
+
+    greys, periods = (30, 220), (200, 100)
+    messages = [(channel, at * 10**6, message(greys[channel]))
+                for channel, period in enumerate(periods) for at in range(0, 1000, period)]
+    schema = ("sensor_msgs/msg/CompressedImage", "ros2msg", b"string format\nuint8[] data\n")
+    (tmp_path / "x.mcap").write_bytes(mcap([schema], [("/a", "cdr", 1), ("a", "cdr", 1)], messages))
+    for channel, name in enumerate(("/a", "a")):
+        run("export", tmp_path / "x.mcap", "--mp4", name, "-o", tmp_path / f"{channel}.mp4", check=True)
+        shown = frames(tmp_path / f"{channel}.mp4", 8, 6).mean()
+        assert abs(shown - greys[channel]) < 6 and probe(tmp_path / f"{channel}.mp4")[2] == 1000 / periods[channel]
 
 
 def test_episodes_are_chosen(tmp_path):

@@ -88,8 +88,15 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let top = episode(&place.entry, path)?;
     let camera = frames::find(&top, &arguments.mp4).with_context(|| path.display().to_string())?;
     let stated = || -> anyhow::Result<f64> {
-        let rate = top.timeline()?.and_then(|timeline| timeline.rate).filter(|rate| is_rate(*rate));
-        rate.with_context(|| format!("{}: frames a second are not stated; give them with --fps", path.display()))
+        // Topics of a recording have rates of their own.
+        for place in Path::new(&camera.path).ancestors() {
+            let folder = if place == Path::new("") { top.clone() } else { top.get(place)? };
+            let rate = folder.timeline()?.and_then(|timeline| timeline.rate);
+            if let Some(rate) = rate.filter(|rate| is_rate(*rate)) {
+                return Ok(rate);
+            }
+        }
+        bail!("{}: frames a second are not stated; give them with --fps", path.display())
     };
     // Stated periods are rounded; a video's rate has few digits.
     let rate = arguments.fps.map_or_else(|| stated().map(|rate| (rate * 1e4).round() / 1e4), Ok)?;

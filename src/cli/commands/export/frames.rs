@@ -47,7 +47,8 @@ pub(super) struct Pixels {
 pub(super) fn find(top: &Entry, name: &str) -> anyhow::Result<Camera> {
     let below = name.trim_start_matches('/');
     let topics = topics(top)?;
-    let topic = topics.iter().find(|(topic, _)| topic == name || topic.strip_prefix('/') == Some(name));
+    let topic = topics.iter().find(|(topic, _)| topic == name);
+    let topic = topic.or_else(|| topics.iter().find(|(topic, _)| topic.strip_prefix('/') == Some(name)));
     let places = [format!("{IMAGES}/{below}"), below.to_owned()];
     for place in places.into_iter().chain(topic.map(|(_, path)| path.clone())) {
         let Some(folder) = existing(top.get(&place))?.filter(Entry::is_folder) else { continue };
