@@ -2,6 +2,7 @@
 
 import json
 import re
+import urllib.request
 from urllib.parse import quote
 
 import numpy as np
@@ -91,6 +92,17 @@ def test_every_link_of_the_fixtures(tabs, fixtures_server):
             assert status == 200, at
         assert page.errors == [], at
     assert pages > 120
+
+
+def test_what_is_one_file_can_be_downloaded(fixtures_server):
+    for path in (FIXTURES / "ep_001.wshard", FIXTURES / "pick_rlds", FIXTURES / "cells.zarr"):
+        at = f"{fixtures_server.url}/files/{path.name}/"
+        with urllib.request.urlopen(urllib.request.Request(at, headers={"Accept": "text/html"})) as page:
+            links = re.findall(r'href="([^"]*/\.file)"', page.read().decode())
+        assert bool(links) == path.is_file(), path
+        for link in links:
+            with urllib.request.urlopen(fixtures_server.url + link) as file:
+                assert file.read() == path.read_bytes()
 
 
 def test_damage_is_shown(page):

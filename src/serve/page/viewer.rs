@@ -120,8 +120,10 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
     if let (Some(overview), Some("")) = (&overview, inside) {
         let (format, line) = (overview.format_name(), summary::line(entry, overview));
         main.fill(r#"<span class="badge format">{}</span><span class="said">{}</span>"#, &[format, &line]);
-        let own_file = format!("/files/{}", paths::encode(&entry.path().join(".file")));
-        main.fill(DOWNLOAD, &[&own_file, &name_of(volume, entry)]);
+        if entry.get(".file").is_ok() {
+            let own_file = format!("/files/{}", paths::encode(&entry.path().join(".file")));
+            main.fill(DOWNLOAD, &[&own_file, &name_of(volume, entry)]);
+        }
     }
     main.raw("</div>");
     let mut scripts = PLAIN;
