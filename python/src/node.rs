@@ -26,6 +26,11 @@ use crate::{
     owned::Owned,
 };
 
+/// Bytes of a file that are read before memory for all of it is taken, if that is much: more than a block that is
+/// decoded whole has.
+const FIRST: usize = 4 << 10;
+const LARGE: usize = 64 << 20;
+
 /// A file or folder, as a mount would show it.
 #[pyclass(module = "shardfs._core", frozen)]
 pub(crate) struct Node {
@@ -327,7 +332,15 @@ impl Node {
     fn read<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyBytes>> {
         let length = length.min(self.entry.get()?.size().saturating_sub(offset));
         let length = usize::try_from(length).map_err(|_| no_memory(length))?;
-        PyBytes::new_with(py, length, |out| self.run(py, |entry| entry.read_into(offset, out)))
+        // The interpreter writes zeros to all of it first. A size that a damaged file states is no reason for that.
+        let mut first = [0; FIRST];
+        let first = if length > LARGE { &mut first[..] } else { &mut [] };
+        self.run(py, |entry| entry.read_into(offset, first))?;
+        PyBytes::new_with(py, length, |out| {
+            let (front, rest) = out.split_at_mut(first.len());
+            front.copy_from_slice(first);
+            self.run(py, |entry| entry.read_into(offset + front.len() as u64, rest))
+        })
     }
 
     /// Bytes of the file as the elements of an array of that type and shape, `length` bytes in all.

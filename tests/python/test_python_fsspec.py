@@ -6,7 +6,9 @@ import json
 import multiprocessing
 import os
 import pickle
+import resource
 import shutil
+import struct
 
 import fsspec
 import fsspec.tests.abstract as abstract
@@ -16,6 +18,7 @@ import pytest
 import shardfs as sh
 from shardfs.fs import ShardFileSystem, _name_of_copy
 from support import FIXTURES, GOLDEN, mounted
+from support.writers.zip import npz
 
 EPISODE = FIXTURES / "ep_001.wshard"
 
@@ -267,3 +270,18 @@ def test_reading_through_a_cache_of_fsspec(tmp_path):
         assert np.array_equal(np.load(file), sh.open(EPISODE)["signal/joint_pos"][:])
     with fsspec.open(f"shardfs://{EPISODE}/container.json", "rt") as file:
         assert json.load(file)["format"] == "wshard"
+
+
+def test_a_size_that_is_not_true_takes_no_memory(tmp_path):
+    """Of a file that seems to have a gigabyte, memory for it is not touched before its first bytes were read."""
+    size, data = 1 << 30, bytearray(npz({"a": np.zeros(100)}, deflated=["a.npy"]))
+    for signature, at in ((b"PK\3\4", 22), (b"PK\1\2", 24)):
+        struct.pack_into("<I", data, data.index(signature) + at, size)
+    (tmp_path / "x.npz").write_bytes(data)
+    fs = fsspec.filesystem("shardfs", source=tmp_path / "x.npz", skip_instance_cache=True)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for read in (lambda: fs.cat_file("a.npy"), lambda: fs.open("a.npy").read(), lambda: fs.open("a.npy").read(size)):
+        with pytest.raises(OSError) as raised:
+            read()
+        assert raised.value.errno == errno.EIO
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < size >> 12
