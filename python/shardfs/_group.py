@@ -142,9 +142,9 @@ class Group(Tree, Member, Mapping[str, Any]):
 
     def _whole(self, name: str) -> tuple[str, Node] | None:
         """Returns the member whose stored name is a name that would be split at slashes, or that is empty. Formats with
-        groups of their own have no such names."""
-        is_path = "/" in name or name in ("", ".")
-        return self._found(name) if is_path and not self._node.has_groups else None
+        groups of their own have no such names but empty ones, of damaged links."""
+        is_path = "/" in name or name == "."
+        return self._found(name) if not name or is_path and not self._node.has_groups else None
 
     def _walk(self, name: str) -> Any:
         at: Any = self

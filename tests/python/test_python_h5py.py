@@ -533,3 +533,17 @@ def test_a_shuffle_of_netcdf_c(tmp_path, mode):
     said = {item["name"].lstrip("/"): item.get("reason") for item in ours.info["items"]}
     assert [path for path in paths.values() if "elementsize 0" in (said[path] or "")] == [paths[kind] for kind in kinds[1:]]
     assert np.array_equal(ours[paths["u1"]][()], np.arange(1, 6))
+
+
+def test_the_empty_name_of_a_damaged_link(tmp_path):
+    """What is listed can be had."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["abc"], file["other"] = np.arange(3), 1
+    assert "" not in sh.open(path) and sh.open(path).get("") is None
+    data = path.read_bytes()
+    assert data.count(b"abc\0") == 1
+    (tmp_path / "damaged.h5").write_bytes(data.replace(b"abc\0", b"\0bc\0"))
+    with sh.open(tmp_path / "damaged.h5") as file:
+        assert list(file) == ["", "other"] and "" in file
+        assert file[""][...].tolist() == [0, 1, 2] and dict(file.items()).keys() == {"", "other"}
