@@ -342,18 +342,18 @@ def test_texts_of_one_size_are_shown_as_text(page, tmp_path):
     page.quiet()
 
 
-def test_offsets_begin_rows_only_where_they_count_values(tmp_path):
-    """What is called `gain_offset` may as well be an offset of a gain."""
+def test_ragged_rows_are_those_of_the_format(tmp_path):
+    """`x_offset` begins the rows of `x` in a kastore. Elsewhere it is an array like all others."""
     import h5py
+    import kastore
+    ragged = {"name": np.frombuffer(b"abcde", "i1"), "name_offset": np.array([0, 2, 2, 5], "u8"), "time": np.array([1.5, 2.5, 3.5])}
+    kastore.dump({f"rows/{name}": values for name, values in ragged.items()}, tmp_path / "a.kas")
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        cal = file.create_group("cal")
-        cal["gain"], cal["gain_offset"] = np.array([1.0, 2, 4]), np.array([0, 0.5, 0.25])
-        cal["bias"], cal["bias_offset"] = np.array([5.0, 6, 7]), np.array([0, 2, 4], "u4")
-        rows = file.create_group("rows")
-        rows["name"], rows["name_offset"] = np.frombuffer(b"abcde", "i1"), np.array([0, 2, 2, 5], "u8")
-        rows["time"] = np.array([1.5, 2.5, 3.5])
+        for name, values in ragged.items():
+            file[f"rows/{name}"] = values
+        file["cal/bias"], file["cal/bias_offset"] = np.array([5.0, 6, 7]), np.array([0, 2, 4], "u4")
     with serving(tmp_path) as server:
-        assert rows_of(server, "a.h5/rows") == {"name": ("i8[]", ["ab", "", "cde"]), "time": ("f64", ["1.5", "2.5", "3.5"])}
-        assert rows_of(server, "a.h5/cal") == {
-            "bias": ("f64", ["5", "6", "7"]), "bias_offset": ("u32", ["0", "2", "4"]),
-            "gain": ("f64", ["1", "2", "4"]), "gain_offset": ("f64", ["0", "0.5", "0.25"])}
+        assert rows_of(server, "a.kas/rows") == rows_of(server, "a.kas/rows.parquet") == {
+            "name": ("bytes", ["ab", "", "cde"]), "time": ("f64", ["1.5", "2.5", "3.5"])}
+        assert server.ask("/-/api/rows/a.h5/rows")[0] == 404
+        assert rows_of(server, "a.h5/cal") == {"bias": ("f64", ["5", "6", "7"]), "bias_offset": ("u32", ["0", "2", "4"])}

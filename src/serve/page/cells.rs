@@ -25,12 +25,6 @@ pub(super) enum Column {
     Part(Elements, u64),
     /// Numbers that stand for names; 0 is missing.
     Key(Elements, Vec<String>),
-    /// Rows of different lengths, given by offsets: numbers, or bytes that may be text.
-    Ragged {
-        /// Where each row begins among the elements, and where the last one ends.
-        offsets: Elements,
-        values: Elements,
-    },
     /// The folder of a column of an IDV file whose rows differ in length: only blocks with the wanted rows are read.
     Rows(Entry),
     /// A column of a Parquet file, by its number.
@@ -63,10 +57,6 @@ impl Column {
                 let keys = bytes.chunks_exact(array.width()).map(|element| numbers::value(&array.dtype, element));
                 Ok(keys.map(|key| key_text(key, names)).collect())
             }
-            Self::Ragged { offsets, values } => starts(offsets, from, count)?
-                .windows(2)
-                .map(|row| ragged(values, row[0], row[1].saturating_sub(row[0])).map(Some))
-                .collect(),
             Self::Rows(folder) => {
                 let rows = folder.rows(from..from + count, ELEMENTS, LONGEST)?;
                 let rows = rows.ok_or_else(|| {
@@ -88,7 +78,7 @@ impl Column {
             Self::Elements(array) => array.columns == 1,
             Self::Stored { is_numeric, .. } => *is_numeric,
             Self::Part(..) => true,
-            Self::Key(..) | Self::Ragged { .. } | Self::Rows(_) => false,
+            Self::Key(..) | Self::Rows(_) => false,
         }
     }
 }
@@ -98,13 +88,6 @@ fn key_text(key: f64, names: &[String]) -> Cell {
         return None;
     }
     Some(names.get(key as usize - 1).map_or_else(|| format!("{key}"), |name| format!("{key} · {name}")))
-}
-
-/// Returns where `count` rows begin, and where the last one ends.
-fn starts(offsets: &Elements, from: u64, count: u64) -> Result<Vec<u64>, Error> {
-    let bytes = offsets.read(from, count + 1)?;
-    // Offsets are never negative, and below 2^53 in any file that fits on a disk.
-    Ok(bytes.chunks_exact(offsets.width()).map(|element| numbers::value(&offsets.dtype, element) as u64).collect())
 }
 
 /// Formats the first elements of a range as a list.
@@ -120,14 +103,6 @@ fn in_brackets(mut parts: Vec<String>, count: u64) -> String {
         parts.push(format!("… {} in all", super::html::grouped(count)));
     }
     format!("[{}]", parts.join(", "))
-}
-
-/// Formats a row: bytes as text, or as digits if they are no text; wider elements as a list.
-fn ragged(values: &Elements, from: u64, count: u64) -> Result<String, Error> {
-    if values.width() != 1 {
-        return list(values, from, count);
-    }
-    Ok(text_or_digits(&values.read(from, count.min(LONGEST))?, count))
 }
 
 /// Returns the front of `whole` bytes as text; `None` if they are no text.

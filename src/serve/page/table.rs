@@ -4,9 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{cells::Column, elements::Elements, folder, numbers, query::Query};
+use super::{cells::Column, elements::Elements, folder, query::Query};
 use crate::{
-    format::DType,
     limits,
     serve::http::paths,
     tree::{
@@ -82,7 +81,10 @@ impl Table {
             Some(Overview { contents: Contents::Table(table), .. }) if inside.is_empty() => {
                 Ok(Some(Self::of_table(entry, table)))
             }
-            Some(Overview { contents: Contents::Items { .. }, .. }) if entry.is_folder() => Self::of_arrays(entry),
+            Some(Overview { contents: Contents::Items { .. }, .. }) if entry.is_folder() => match table_beside(entry) {
+                Some(file) => Ok(Some(Self::of_stored(&file)?)),
+                None => Self::of_arrays(entry),
+            },
             _ => Ok(None),
         }
     }
@@ -118,8 +120,7 @@ impl Table {
         Self { rows: table.rows, columns: Columns::Heads(shown.map(head).collect()) }
     }
 
-    /// Returns the arrays of a folder as columns, if they are all of one length. `x` is ragged if `x_offset` beside it
-    /// says where rows begin.
+    /// Returns the arrays of a folder as columns, if they are all of one length.
     fn of_arrays(folder: &Entry) -> Result<Option<Self>, Error> {
         let mut arrays = BTreeMap::new();
         let is_long = folder::first_rows(folder, ENTRIES + 1)?.len() > ENTRIES;
@@ -132,35 +133,16 @@ impl Table {
                 arrays.insert(name.to_owned(), array);
             }
         }
-        let offsets_of = |name: &str| {
-            let (values, offsets) = (arrays.get(name)?, arrays.get(&format!("{name}_offset"))?);
-            are_offsets(offsets, values.rows).is_ok_and(|are| are).then(|| offsets.clone())
-        };
         let mut rows = None;
         let mut columns = Vec::new();
-        for (name, array) in &arrays {
-            let is_offsets = name.strip_suffix("_offset").is_some_and(|name| offsets_of(name).is_some());
-            // The schema of a tree sequence's metadata is one text and no column.
-            if is_offsets || name == "metadata_schema" {
-                continue;
-            }
-            let offsets = offsets_of(name);
-            let is_ragged = offsets.is_some();
-            let (length, column) = match offsets {
-                Some(offsets) => (offsets.rows - 1, Column::Ragged { offsets, values: array.clone() }),
-                None => (array.rows, Column::Elements(array.clone())),
-            };
-            if array.shape.is_empty() || *rows.get_or_insert(length) != length {
+        for (name, array) in arrays {
+            if array.shape.is_empty() || *rows.get_or_insert(array.rows) != array.rows {
                 return Ok(None);
             }
             let axes = array.shape.get(1..).unwrap_or_default();
             let kind = if axes.is_empty() { String::new() } else { format!("[{}]", super::elements::shape_text(axes)) };
-            let kind = if is_ragged { "[]".to_owned() } else { kind };
-            columns.push(Head {
-                name: name.clone(),
-                kind: format!("{}{kind}", array.dtype),
-                source: Source::Open(column),
-            });
+            let kind = format!("{}{kind}", array.dtype);
+            columns.push(Head { name, kind, source: Source::Open(Column::Elements(array)) });
         }
         // A single column is better seen as an array.
         Ok(rows.filter(|_| columns.len() > 1).map(|rows| Self { rows, columns: Columns::Heads(columns) }))
@@ -239,9 +221,7 @@ impl Head {
             Source::Folder { container, path, .. } => {
                 Some(format!("/files/{}/", paths::encode(&container.path().join(path))))
             }
-            Source::Open(Column::Elements(array) | Column::Ragged { values: array, .. }) => {
-                Some(super::address(&array.entry))
-            }
+            Source::Open(Column::Elements(array)) => Some(super::address(&array.entry)),
             Source::Open(_) | Source::Unusable(_) => None,
         }
     }
@@ -260,20 +240,17 @@ impl Head {
     }
 }
 
+/// Returns the file in which a container shows one of its folders as a table.
+fn table_beside(folder: &Entry) -> Option<Entry> {
+    let mut path = folder.path().to_owned().into_os_string();
+    path.push(".parquet");
+    folder.volume().get(path).ok().filter(|file| file.is_inside() && file.is_file())
+}
+
 /// Returns whether a file is named like a Parquet file.
 pub(super) fn is_stored(entry: &Entry) -> bool {
     let suffix = entry.path().extension().unwrap_or_default();
     entry.is_file() && ["parquet", "pq"].iter().any(|known| suffix.eq_ignore_ascii_case(known))
-}
-
-/// Returns whether an array says where rows begin among `count` values: it counts from 0 to all of them.
-fn are_offsets(array: &Elements, count: u64) -> Result<bool, Error> {
-    let is_unsigned = array.dtype == DType::U32 || array.dtype == DType::U64;
-    if !is_unsigned || array.shape.len() != 1 || array.rows == 0 {
-        return Ok(false);
-    }
-    let number = |row| Ok::<_, Error>(numbers::value(&array.dtype, &array.read(row, 1)?) as u64);
-    Ok(number(0)? == 0 && number(array.rows - 1)? == count)
 }
 
 /// Opens a column by its folder. `key_names` are the names of its values, if it is one of keys.
