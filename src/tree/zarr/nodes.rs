@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    MARKERS,
-    store::{self, Store},
-};
+use super::store::{self, MARKERS, Store};
 use crate::{
     cache::BlockError,
     format::{

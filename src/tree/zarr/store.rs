@@ -9,7 +9,6 @@ use std::{
     },
 };
 
-use super::MARKERS;
 use crate::{
     cache::BlockError,
     codec::{Codec, Filter},
@@ -21,6 +20,9 @@ use crate::{
     tree::{Siblings, members::Members, memory::unread},
     view::{BlockRef, Blocks, Fault, ReadContext},
 };
+
+/// Documents that make a folder a node, in the order of precedence. At the top, they make the folder a store.
+pub(super) const MARKERS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", ".zmetadata"];
 
 /// Bytes of memory that a key takes in addition to its text.
 const KEY_MEMORY: u64 = 96;

@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::json;
 
-use super::{ArrayNode, Files, Zarr, nodes, open_tszip, probe_tszip, recognise_archive};
+use super::{ArrayNode, Files, Zarr, nodes};
 use crate::{
     cache::{Buffer, Key, Tag},
     format::{
@@ -23,31 +23,18 @@ use crate::{
     limits,
     source::{Memory, Source, SourceError, Wait, zeros},
     tree::{
-        Child, Container, Format, ItemInfo, NodeId, NodeKind, Overview, Table, describe,
+        Child, Container, ItemInfo, NodeId, NodeKind, Overview, Table, describe,
         kastore::{Arrays, open_items},
         memory::unread,
     },
     view::{Array, Fault, ReadContext, Rendered, View},
 };
 
-/// tszip: tree sequences of tskit in an archive of Zarr, shown as the files that they were made of.
-pub static TSZIP: Format = Format {
-    name: FORMAT_NAME,
-    title: "tszip",
-    summary: "compressed tree sequences of tskit",
-    suffixes: &[SUFFIX],
-    recognise: recognise_archive,
-    probe: probe_tszip,
-    open: |reader, _, memory| Ok(Arc::new(open_tszip(reader, memory)?)),
-    fixtures: &["genealogy.tsz"],
-    ..Format::DEFAULT
-};
-
 /// The suffix of its files.
 pub(super) const SUFFIX: &str = ".tsz";
 
 /// The format name in the attributes of the root.
-const FORMAT_NAME: &str = "tszip";
+pub(super) const FORMAT_NAME: &str = "tszip";
 
 /// The groups that every file has.
 const TABLES: [&str; 8] =
