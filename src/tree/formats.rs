@@ -110,6 +110,10 @@ pub fn detect_within(
             Err(FormatError::Source(error)) => {
                 return Err(Unread { is_meant: recognised == Recognition::Meant, error });
             }
+            // It is one, so it is none of another format: what that shows would be something else.
+            Err(error @ FormatError::Refused { class: format::Class::NotReadable, .. }) => {
+                return Ok(Detected::Refused(format, error));
+            }
             Err(error) if recognised == Recognition::Meant && refused.is_none() => refused = Some((*format, error)),
             Err(_) => {}
         }

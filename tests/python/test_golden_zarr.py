@@ -167,8 +167,29 @@ def test_damaged_metadata_never_make_a_tree_sequence_a_store(tmp_path, member):
         at = archive.getinfo(member).header_offset
     data[at + 30 + sum(int.from_bytes(data[at + low:at + low + 2], "little") for low in (26, 28)) + 1] ^= 1
     path.write_bytes(data)
+    with mounted(tmp_path) as mnt:
+        assert_same_file(mnt / path.name, path)
+        [problem] = map(json.loads, (mnt / ".shardfs/problems.jsonl").read_text().splitlines())
+        assert problem["container"] == path.name and "not shown as a tszip container" in problem["message"]
     done = run("cat", path / "edges/left.npy")
     assert done.returncode == 1 and done.stdout == b"" and member.rpartition("/")[0] in done.stderr, done
     assert run("verify", path).returncode == 1
     plain = run("cat", "--formats=-tszip", path / "edges/left.npy", check=True).stdout
     assert np.load(io.BytesIO(plain)).dtype.kind in "iu"
+
+
+def test_empty_keys_of_a_reference_sequence_are_there(tmp_path):
+    """tszip leaves out what is empty. tskit dumps all four keys of a reference sequence, or none."""
+    path = tmp_path / TREES.name
+    path.write_bytes(TREES.read_bytes())
+    with sh.open(path) as trees:
+        assert not any(name.startswith("reference_sequence/") for name in trees)
+    array = {"zarr_format": 2, "shape": [4], "chunks": [4], "dtype": "|u1", "compressor": None, "filters": None, "fill_value": 0, "order": "C"}
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("reference_sequence/.zgroup", '{"zarr_format": 2}')
+        archive.writestr("reference_sequence/data/.zarray", json.dumps(array))
+        archive.writestr("reference_sequence/data/0", b"ACGT")
+    with sh.open(path) as trees:
+        read = {name: bytes(trees[name][:]) for name in trees if name.startswith("reference_sequence/")}
+    assert read == {"reference_sequence/data": b"ACGT", "reference_sequence/metadata": b"",
+                    "reference_sequence/metadata_schema": b"", "reference_sequence/url": b""}

@@ -153,23 +153,23 @@ fn open(store: Store, reader: &ReadContext, memory: &dyn Memory) -> Result<Table
 /// Checks that an archive is a tree sequence of tszip.
 ///
 /// # Errors
-/// `Refused` if it is not.
+/// `Refused` if it is not, by [`Class::NotReadable`] if it is one whose metadata are damaged.
 fn probe_tszip(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
     probe_zip(source, name, memory)?;
-    match read_tszip(source, memory) {
-        // By its suffix it is one. Opening it says what is damaged.
-        Err(FormatError::Refused { class: Class::NotReadable, .. }) if has_suffix(name, tszip::SUFFIX) => Ok(()),
-        read => read.map(drop),
-    }
+    read_tszip(source, has_suffix(name, tszip::SUFFIX), memory).map(drop)
 }
 
-fn read_tszip(source: &dyn Source, memory: &dyn Memory) -> Result<(Nodes, Store), FormatError> {
+/// Reads the metadata of a tree sequence. If those of the root are damaged, it is one only if it `is_named` so.
+fn read_tszip(source: &dyn Source, is_named: bool, memory: &dyn Memory) -> Result<(Nodes, Store), FormatError> {
     let store = Store::of_zip(zip::parse_by(source, RULES, memory)?, memory)?;
-    if !nodes::root_attributes(&store, source, memory)?.is_some_and(|attributes| tszip::is_named(&attributes)) {
-        return Err(FormatError::refused(Class::NoSignature, "no store of tszip"));
-    }
+    let no_tszip = || FormatError::refused(Class::NoSignature, "no store of tszip");
+    match nodes::root_attributes(&store, source, memory) {
+        Err(FormatError::Refused { class: Class::NotReadable, .. }) if !is_named => return Err(no_tszip()),
+        read => read?.filter(tszip::is_named).ok_or_else(no_tszip)?,
+    };
     let found = nodes::read(&store, source, memory)?;
     tszip::check(&found).map_err(|reason| FormatError::refused(Class::BadFormat, reason))?;
+    tszip::check_readable(&found)?;
     Ok((found, store))
 }
 
@@ -178,8 +178,7 @@ fn read_tszip(source: &dyn Source, memory: &dyn Memory) -> Result<(Nodes, Store)
 /// # Errors
 /// `Refused` if it is not one, or metadata of it are damaged; `Source` if it cannot be read.
 fn open_tszip(reader: &ReadContext, memory: &WorkingMemory<'_>) -> Result<tszip::Tszip, FormatError> {
-    let (found, store) = read_tszip(&*reader.source, memory)?;
-    tszip::check_readable(&found)?;
+    let (found, store) = read_tszip(&*reader.source, true, memory)?;
     // Texts are read through the cache to find their rows.
     memory.hold();
     let attributes = found.attributes.clone();

@@ -117,6 +117,9 @@ const OFFSET: &str = "_offset";
 const PLACES: [&str; 5] = ["edges/left", "edges/right", "migrations/left", "migrations/right", "sites/position"];
 const COORDINATES: &str = "coordinates";
 
+/// The group of the reference sequence, which not every file has.
+const REFERENCE: &str = "reference_sequence/";
+
 /// Keys begin at multiples of this.
 const ALIGN: u64 = 8;
 
@@ -249,12 +252,18 @@ pub(super) fn open(reader: &ReadContext, attributes: &Json, zarr: &Zarr) -> Resu
     add("format/version", DType::U32, 2, Made::Bytes([12u32, 7].map(u32::to_le_bytes).concat()));
     let length = attributes.get("sequence_length").and_then(Json::as_double).unwrap_or_default();
     add("sequence_length", DType::F64, 1, Made::Bytes(length.to_le_bytes().into()));
+    let has_reference = zarr.arrays.iter().any(|array| array.path.starts_with(REFERENCE));
     for (key, dtype) in all_columns() {
-        let is_schema = key.ends_with("metadata_schema") && !key.starts_with("reference_sequence/");
+        // tszip leaves out what is empty, and tskit has these keys always.
+        let is_there = if key.starts_with(REFERENCE) {
+            has_reference
+        } else {
+            key.ends_with("metadata_schema") || key == "metadata"
+        };
         match find(key).and_then(elements) {
             Some((data, from, count)) if PLACES.contains(&key) => add(key, dtype, count, Made::Places(data, from)),
             Some((data, from, count)) => add(key, dtype, count, Made::Cast(data, from, dtype)),
-            None if is_schema || key == "metadata" => add(key, dtype, 0, Made::Bytes(Vec::new())),
+            None if is_there => add(key, dtype, 0, Made::Bytes(Vec::new())),
             None => {}
         }
     }
