@@ -3,7 +3,7 @@
 //! Works on what a mount would show, so whatever a format shows is verified without a word here about the format.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap},
     ffi::OsStr,
     ops::ControlFlow,
     os::unix::ffi::OsStrExt,
@@ -17,15 +17,12 @@ use crate::{
     limits::PIECE,
     parallel,
     source::Wait,
-    vfs::{self, Covering, FileKind, Problem},
+    vfs::{self, Covering, FileKind, NO_CONTAINER, Problem},
     volume::{Entry, Error, ErrorKind, Listed},
 };
 
 /// The hidden folder of blocks in a container.
 const RAW: &str = ".raw";
-
-/// Message for a file that has a container's name but is none.
-const NO_CONTAINER: &str = "not a container, though it is named like one";
 
 /// Entries of a folder that become tasks at once. The rest follow when these are done.
 const BATCH: usize = 512;
@@ -127,12 +124,25 @@ pub(crate) fn read_all(top: &Entry, threads: usize, progress: &Progress, which: 
     (findings.unread, findings.problems) = found.into_iter().partition(|problem| problem.is_unread);
     // A file of which neither kind nor content can be found out is one.
     findings.unread.dedup_by(|a, b| a.container == b.container && a.path.is_empty() && b.path.is_empty());
-    // If a reason is reported for a file, "not a container" is left out.
-    let is_reason = |problem: &&Problem| problem.message != NO_CONTAINER;
-    let explained: HashSet<PathBuf> =
-        findings.problems.iter().filter(is_reason).map(|problem| problem.container.clone()).collect();
-    findings.problems.retain(|problem| is_reason(&problem) || !explained.contains(&problem.container));
+    leave_out_repeated(&mut findings.problems);
     findings
+}
+
+/// Leaves out what is said of a container as a whole where another problem says it with its reason.
+fn leave_out_repeated(problems: &mut Vec<Problem>) {
+    let mut said: HashMap<PathBuf, Vec<String>> = HashMap::new();
+    for problem in &*problems {
+        said.entry(problem.container.clone()).or_default().push(problem.message.clone());
+    }
+    let says_more = |other: &str, message: &str| {
+        other.len() > message.len() && other.ends_with(message)
+            || message.ends_with(NO_CONTAINER) && !other.ends_with(NO_CONTAINER)
+    };
+    problems.retain(|problem| {
+        let is_whole = problem.path.is_empty() && problem.block.is_none();
+        let others = said.get(&problem.container).into_iter().flatten();
+        !is_whole || !others.clone().any(|other| says_more(other, &problem.message))
+    });
 }
 
 /// Counts what there is to read below a folder, without reading it, until `stop` is set. For a progress bar. Sizes that

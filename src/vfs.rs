@@ -19,6 +19,7 @@ pub(crate) use open::containers::Apart;
 pub use open::io_mode::{Growing, IoMode, Opening, Serving};
 pub use report::coverage::{Coverage, Covering};
 pub use report::error::Error;
+pub(crate) use report::problems::NO_CONTAINER;
 pub use report::problems::Problem;
 
 pub use crate::store::FollowLinks;

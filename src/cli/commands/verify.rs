@@ -153,7 +153,8 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow:
             // The path may lead into the container; problems are about the container itself.
             true => path.ancestors().find(|path| path.is_file()).unwrap_or(path).to_path_buf(),
             false if container == Path::new("") => path.to_path_buf(),
-            false => path.join(&container),
+            // The path ends with that of what was read below the top.
+            false => path.ancestors().nth(entry.path().components().count()).unwrap_or(path).join(&container),
         };
     }
     Ok(findings)

@@ -22,7 +22,7 @@ use crate::{
     vfs::{
         Error, Node,
         open::detection::{Detection, Entered, FoundFolder, TRIES, Verdict},
-        report::problems::Problems,
+        report::problems::{NO_CONTAINER, Problems},
     },
 };
 
@@ -124,10 +124,7 @@ impl SourceTree {
             }
             // It cannot be read now; opening it reports why.
             None | Some(Verdict::Plain) if !self.detection.is_known(&id.path, &id.stat) => Ok(()),
-            _ if self.detection.is_refused(&id.path, &id.stat) => {
-                let reason = "open: damaged: its name is that of a container, and it can't be opened as one";
-                Err(Error::damaged(id.shown(), reason))
-            }
+            _ if self.detection.is_refused(&id.path, &id.stat) => Err(Error::damaged(id.shown(), NO_CONTAINER)),
             _ => Err(Error::stale(id.shown())),
         }
     }

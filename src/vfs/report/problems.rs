@@ -20,6 +20,9 @@ use crate::{limits, store::unveiled::shown, vfs::Error};
 /// Failures of a store or disk are noted once in so much time for each errno. When one stops answering, every path fails.
 const FAILURES: Duration = Duration::from_secs(10);
 
+/// What is wrong with a file that has a container's name but is none, where nothing more is known.
+pub(crate) const NO_CONTAINER: &str = "not a container, though it is named like one";
+
 /// A problem of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
