@@ -127,15 +127,8 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.what {
-            // What the cause says is in the text already.
-            What::Filesystem(error) => error.cause().and_then(std::error::Error::source),
-            What::Said(_) => None,
-        }
-    }
-}
+/// Its text has that of its causes.
+impl std::error::Error for Error {}
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {

@@ -204,15 +204,6 @@ impl Error {
         !(is_cut || is_refused || is_answer || self.is_damage())
     }
 
-    /// Returns the error of another layer that caused this one, if there is one.
-    pub(crate) fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.kind {
-            Kind::Block { error, .. } => Some(&**error),
-            Kind::Format(error) => Some(&**error),
-            _ => None,
-        }
-    }
-
     /// Returns the error as a line of `problems.jsonl`.
     pub fn to_problem(&self) -> Problem {
         let (block, offset) = match &self.kind {
