@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from ._core import Memory, Node
     from ._group import Group
 
-#: Bytes of a stored `.npy` file that are read for its header, at first.
+#: Bytes of a stored `.npy` file that are read for its header, at first and at most. Parsing takes some 500 times as much.
 _HEADER = 1024
+_MOST = 256 << 10
 #: Texts in such a header, and numbers of Python 2 with their suffix.
 _LONG = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b[0-9]+L\b""")
 
@@ -343,6 +344,8 @@ def _stored_file(node: Node, path: str) -> tuple[_Known, int, bool]:
     wide = front[6] > 1
     begin = 12 if wide else 10
     start = begin + int.from_bytes(front[8:begin], "little")
+    if start > _MOST:
+        raise NotAnArray(f"a header of {start} bytes; at most {_MOST} are read", container=path)
     try:
         text = (front[begin:start] if start <= len(front) else node.read(begin, start - begin)).decode(
             "utf-8" if front[6] > 2 else "latin-1")
@@ -354,8 +357,14 @@ def _stored_file(node: Node, path: str) -> tuple[_Known, int, bool]:
             # Python 2 wrote some numbers as 3L.
             header = ast.literal_eval(_LONG.sub(lambda found: found[0].removesuffix("L"), text))
         dtype, shape, fortran = np.lib.format.descr_to_dtype(header["descr"]), header["shape"], header["fortran_order"]
+        if len(header) != 3 or type(shape) is not tuple or type(fortran) is not bool or dtype.subdtype is not None:
+            raise ValueError("other values than numpy writes")
+        # Raises what numpy says of axes that no array has.
+        np.ndarray(shape, dtype, np.empty(1, dtype), strides=(0,) * len(shape))
         items = math.prod(shape)
-    except (SyntaxError, TypeError, ValueError, KeyError, RecursionError, MemoryError) as error:
+        if min(shape, default=0) < 0 or items >= 1 << 63:
+            raise ValueError(f"no array has the shape {shape}")
+    except (SyntaxError, TypeError, ValueError, LookupError, OverflowError, RecursionError, MemoryError) as error:
         raise NotAnArray(f"its header is not one of .npy files: {error}", container=path) from None
     if dtype.hasobject:
         raise NotAnArray("an array of objects, stored as a pickle: only numpy.load(allow_pickle=True) reads it, by executing "
@@ -363,8 +372,8 @@ def _stored_file(node: Node, path: str) -> tuple[_Known, int, bool]:
     if start + items * dtype.itemsize > node.size:
         raise NotAnArray(f"{items} elements of {dtype} do not fit its {node.size} bytes", container=path)
     typestr = dtype.str if dtype.fields is None and dtype.kind in "biufcmMSUV" else f"|V{dtype.itemsize}"
-    known = _Known(dtype, tuple(shape), items, dtype.itemsize, typestr)
-    return known, start, bool(fortran) and len(shape) > 1
+    known = _Known(dtype, shape, items, dtype.itemsize, typestr)
+    return known, start, fortran and len(shape) > 1
 
 
 def _as_array(memory: Memory, dtype: np.dtype[Any]) -> NDArray[Any]:

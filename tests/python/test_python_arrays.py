@@ -570,7 +570,7 @@ def test_the_cache_has_a_budget(episode):
             assert np.array_equal(container[name][1:-1], want[1:-1])
         assert sh.cache_usage()[1] <= 1 << 20
         for wrong in (-1, "1G", 1.5, 1 << 63):
-            with pytest.raises((ValueError, TypeError)):
+            with pytest.raises((ValueError, TypeError, OverflowError, IndexError)):
                 sh.set_cache_size(wrong)
     finally:
         sh.set_cache_size(None)
@@ -686,6 +686,54 @@ def test_headers_of_python_2(tmp_path):
     assert container["x"].shape == (3,) and np.array_equal(container["x"]["3L"], values)
     with pytest.raises(sh.NotAnArray, match="header"):
         container["broken"].shape
+
+
+def npz_of(path, headers, data):
+    """An npz file of members with these headers, by name."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, header in headers.items():
+            front = b"\x93NUMPY\x02\x00" + len(header.encode()).to_bytes(4, "little")
+            archive.writestr(f"{name}.npy", front + header.encode() + data)
+    return sh.open(path)
+
+
+def test_headers_that_numpy_refuses(tmp_path):
+    """They raise `NotAnArray` wherever the array is asked for, and the others are read."""
+    fields = "{'descr': %s, 'fortran_order': %s, 'shape': %s}"
+    shapes = ["(-1,)", "(-1, -2)", "(2.0,)", "(True,)", "(None,)", "2", "[2]", f"({'1,' * 65})", "(0, 9223372036854775807, 9)",
+              "(0, 1180591620717411303424)", "(4611686018427387904,)", "('2',)"]
+    wrong = [fields % ("'<i4'", False, shape) for shape in shapes]
+    wrong += [fields % ("'<i4'", 0, "(2,)"), fields % ("('<i4', (2,))", False, "(1,)"), fields % ("()", False, "(2,)"),
+              fields % ("5", False, "(2,)"), fields % ("'|V0'", False, "(9223372036854775807, 9)"),
+              "{'descr': '<i4', 'fortran_order': False, 'shape': (2,), 'x': 1}", "{'descr': '<i4', 'shape': (2,)}", "[]", "1"]
+    headers = {f"wrong{number}": header for number, header in enumerate(wrong)}
+    headers["good"] = fields % ("'<i4'", False, "(2,)")
+    container = npz_of(tmp_path / "x.npz", headers, np.array([1, 2], "<i4").tobytes())
+    with np.load(tmp_path / "x.npz") as theirs:
+        assert theirs["good"].tolist() == [1, 2]
+        for name in container:
+            if name != "good":
+                with pytest.raises((ValueError, TypeError, OverflowError, IndexError)):
+                    theirs[name]
+                for ask in (lambda array: array.shape, lambda array: array[...], np.asarray):
+                    with pytest.raises(sh.NotAnArray):
+                        ask(container[name])
+    (found,) = sh.read_many([container], errors="return")
+    assert found.pop("good").tolist() == [1, 2]
+    assert len(found) == len(wrong) and all(isinstance(error, sh.NotAnArray) for error in found.values())
+
+
+def test_headers_have_a_limit(tmp_path):
+    """Those of wide records are read; what a small file says of millions of things is not."""
+    descr = [(f"field{number}", "<u2") for number in range(4000)]
+    wide = str({"descr": descr, "fortran_order": False, "shape": (1,)})
+    bomb = f"{{'descr': '<i4', 'fortran_order': False, 'shape': (1,), 'x': [{'1,' * 500_000}]}}"
+    container = npz_of(tmp_path / "x.npz", {"wide": wide, "bomb": bomb}, bytes(8000))
+    with np.load(tmp_path / "x.npz", max_header_size=len(wide)) as theirs:
+        assert container["wide"].dtype == theirs["wide"].dtype
+        assert np.array_equal(container["wide"][:], theirs["wide"])
+    with pytest.raises(sh.NotAnArray, match="a header of 1000"):
+        container["bomb"].shape
 
 
 def test_opening_a_folder_again_shows_its_last_change(tmp_path):
