@@ -112,7 +112,7 @@ class Container(Arrays):
             return Group.__getitem__(self, name)
         except KeyError:
             # Arrays beside others, such as the offsets of texts, have paths and no names.
-            found = self._find(name) if isinstance(name, str) and not name.startswith("/") else None
+            found = self._find(name) if isinstance(name, str) else None
             if found is None:
                 raise
             return found

@@ -102,10 +102,10 @@ class Group(Tree, Member, Mapping[str, Any]):
             return True
         if not name:
             return False
-        steps = [step for step in name.split("/") if step not in ("", ".")]
+        top = self.file if name.startswith("/") else self
+        steps = top._steps(name)
         if not steps:
             return True
-        top = self.file if name.startswith("/") else self
         try:
             group = Group._walk(top, "/".join(steps[:-1]))
             # A link that leads nowhere is there, too.
@@ -146,11 +146,18 @@ class Group(Tree, Member, Mapping[str, Any]):
         is_path = "/" in name or name == "."
         return self._found(name) if not name or is_path and not self._node.has_groups else None
 
+    def _steps(self, name: str) -> list[str]:
+        """Returns the parts of a path below this. Those that say nothing are names in formats without groups."""
+        steps = name.removeprefix("/").split("/") if name not in ("", "/") else []
+        return [step for step in steps if step not in ("", ".")] if self._node.has_groups else steps
+
     def _walk(self, name: str) -> Any:
         at: Any = self
-        steps = [step for step in name.split("/") if step not in ("", ".")]
+        steps = self._steps(name)
         for number, step in enumerate(steps):
             found = at._step(step) if isinstance(at, Group) else None
+            if found is None and step in ("", ".") and isinstance(at, Group):
+                continue
             if found is None:
                 whole = at._whole("/".join(steps[number:])) if isinstance(at, Group) else None
                 if whole is None or whole[0] == "link":
@@ -300,17 +307,19 @@ class Arrays(Group):
 
     def _find(self, name: str) -> Array | None:
         """Returns the array of a name, which is the path of its file without the suffix."""
-        for path in (f"{name}.npy", name) if name.endswith(".npy") else (f"{name}.npy",):
+        # Parts that say nothing in a path are shown as others (docs/TREE.md, section 2).
+        shown = "/".join({"": "%empty", ".": "%2E", "..": "%2E%2E"}.get(part, part) for part in name.split("/"))
+        for path in (f"{shown}.npy", shown) if name.endswith(".npy") else (f"{shown}.npy",):
             try:
                 node = self._get(path)
             except (NotFound, NotADirectoryError, ValueError):
                 continue
             if node.kind == "file":
-                return Array(self._source, f"{self._path}/{path}", self._state, node)
+                return Array(self._source, node.path, self._state, node)
         return None
 
     def __getitem__(self, name: str) -> Any:
-        found = self._find(name) if isinstance(name, str) and not name.startswith("/") else None
+        found = self._find(name) if isinstance(name, str) else None
         return Group.__getitem__(self, name) if found is None else found
 
     def __contains__(self, name: object) -> bool:

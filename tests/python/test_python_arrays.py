@@ -198,6 +198,24 @@ def test_groups_find_the_names_that_they_list(tmp_path):
     assert "layer" not in group and "layer/gone" not in group and group.get("layer/gone") is None
 
 
+def test_names_with_empty_parts_are_names_of_their_own(tmp_path):
+    names = ["", ".", "..", "/", "//", "a", "a/", "/a", "a/b", "a//b", "a/b/", "./a", "../a", "x/../a", "x/y//z", "x/y/z",
+             "50%", "%41", "a.npy"]
+    tensors = {name: np.array([number], "u1") for number, name in enumerate(names)}
+    (tmp_path / "x.safetensors").write_bytes(models.safetensors(tensors))
+    container = sh.open(tmp_path / "x.safetensors")
+    assert [item["name"] for item in container.info["items"]] == names and len(set(container)) == len(names)
+    for name, tensor in tensors.items():
+        assert name in container and container[name][:].tolist() == tensor.tolist(), name
+    assert sorted(int(array[0]) for array in map(container.get, container)) == list(range(len(names)))
+    for name in ("b/", "a/b//", "x/y/z/"):
+        assert name not in container and container.get(name) is None, name
+    # Parts that are no names say nothing.
+    assert container["x/./y/z"] == container["/x/y/z"] == container["x//y/z"] == container["x"]["y"]["z"] == container["x/y/z"]
+    assert container["x"]["y//z"] == container["x/y//z"] and container["x/"] == container["x"]
+    assert container["x"].get("/a") == container["a"]
+
+
 @pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
 def test_damage_stays_where_it_is(tmp_path, codec):
     """Each block's bytes are changed in turn: that array fails, with its place, and no other."""
