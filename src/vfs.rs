@@ -5,11 +5,12 @@
 //! new ones, so that nothing which the kernel kept of the old state is ever shown as the new.
 //!
 //! `namespace` is what has a name, `open` what is opened and read, `report` what the filesystem says of itself, `changes`
-//! what the kernel should forget.
+//! what the kernel should forget, `options` what a user chooses.
 
 mod changes;
 pub(crate) mod namespace;
 mod open;
+mod options;
 mod report;
 
 pub use namespace::attributes::{Attr, FileKind, Ttl};
@@ -17,6 +18,7 @@ pub use namespace::listing::DirEntry;
 pub use namespace::number_key::NumberKey;
 pub(crate) use open::containers::Apart;
 pub use open::io_mode::{Growing, IoMode, Opening, Serving};
+pub use options::Options;
 pub use report::coverage::{Coverage, Covering};
 pub use report::error::Error;
 pub(crate) use report::problems::NO_CONTAINER;
@@ -29,14 +31,14 @@ use std::{
     io,
     path::{Component, Path, PathBuf},
     sync::{Arc, OnceLock, atomic::AtomicU64},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use parking_lot::RwLock;
 use serde::Serialize;
 
 use crate::{
-    cache::{BlockError, Buffer, Cache, DiskTierOptions, Reservation, Verify},
+    cache::{BlockError, Buffer, Cache, DiskTierOptions, Reservation},
     source::{Source, Wait},
     store::{
         FilePath, Kind, LocalStore, Stat, Store, Usage,
@@ -62,77 +64,6 @@ pub const ROOT: u64 = 1;
 /// In unit tests only: looking up this name panics.
 #[cfg(test)]
 pub(crate) const TEST_PANIC: &str = "shardfs-test-panic";
-
-/// The key of this process, used if none is given.
-static PROCESS_KEY: OnceLock<NumberKey> = OnceLock::new();
-
-/// A user's choices about a mount.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Budget of the cache of decoded blocks, in bytes.
-    pub cache_size: u64,
-    /// When checksums are verified.
-    pub verify: Verify,
-    /// A shared cache, used instead of one of that size.
-    pub cache: Option<Arc<Cache>>,
-    /// Whether folders are watched. Only useful if `Vfs::wait_for_changes` is called, because watches are limited.
-    pub watch: bool,
-    /// Where decoded blocks are kept for which memory has no room.
-    pub spill: Option<DiskTierOptions>,
-    /// How opened files are served, if the kernel supports it.
-    pub io_mode: IoMode,
-    /// Which symbolic links of SOURCE are shown as their targets.
-    pub follow_links: FollowLinks,
-    /// How a bucket or a web server is reached.
-    #[cfg(feature = "remote")]
-    pub remote: crate::store::remote::Options,
-    /// Owner of everything, instead of the containers' own.
-    pub uid: Option<u32>,
-    /// Group of everything, instead of the containers' own.
-    pub gid: Option<u32>,
-    /// Permission bits to take away.
-    pub umask: u32,
-    /// How long an operation may take without a line in the log.
-    pub slow: Option<Duration>,
-    /// Whether stored items have extended attributes.
-    pub xattrs: bool,
-    /// Whether `.shardfs` is shown, which tells much about SOURCE and this process.
-    pub control: bool,
-    /// Whether tables are shown as Parquet files.
-    pub tables: bool,
-    /// Counts what checksums cover of the files that are read.
-    pub coverage: Option<Arc<Coverage>>,
-    /// The formats that are recognised.
-    pub formats: tree::Formats,
-    /// Key of the inode numbers. The same key gives the same numbers in another mount.
-    pub number_key: NumberKey,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            cache_size: crate::cache::default_budget(),
-            verify: Verify::default(),
-            cache: None,
-            watch: true,
-            spill: None,
-            io_mode: IoMode::default(),
-            follow_links: FollowLinks::default(),
-            #[cfg(feature = "remote")]
-            remote: crate::store::remote::Options::default(),
-            uid: None,
-            gid: None,
-            umask: 0,
-            slow: None,
-            xattrs: false,
-            control: true,
-            tables: true,
-            coverage: None,
-            formats: tree::default_formats(),
-            number_key: *PROCESS_KEY.get_or_init(NumberKey::random),
-        }
-    }
-}
 
 /// Requests so far, for `stats.json`.
 #[derive(Debug, Default, Serialize)]

@@ -1,7 +1,7 @@
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, time::Duration};
 
 use super::*;
-use crate::{limits, source::Bound, view::ReadContext};
+use crate::{cache::Verify, limits, source::Bound, view::ReadContext};
 
 fn names(vfs: &Vfs, ino: u64) -> Vec<String> {
     let mut names = Vec::new();
