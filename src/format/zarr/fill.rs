@@ -73,7 +73,11 @@ fn fixed_fill(value: &Json, fixed: &Fixed, is_v3: bool) -> Result<Vec<u8>, Strin
                 }
                 return Ok(out);
             }
-            return padded(value, size).ok_or_else(bad);
+            let mut fill = padded(value, size).ok_or_else(bad)?;
+            for unit in &fixed.swapped {
+                fill.get_mut(unit.clone()).unwrap_or_default().reverse();
+            }
+            return Ok(fill);
         }
     };
     let found = match fixed.bits {
@@ -220,5 +224,11 @@ mod tests {
         assert_eq!(v2("\"|S5\"", "\"YWI=\""), Some(b"ab\0\0\0".to_vec()));
         assert_eq!(v2("\"<U2\"", "\"abc\""), None);
         assert_eq!(v2("\">U2\"", "\"\u{e9}\""), Some(vec![0xe9, 0, 0, 0, 0, 0, 0, 0]));
+        // zarr-python 3.1.6 writes this for (5, 1.5, "ab", 7).
+        let stored = "\"AAU/wAAAAAAAYQAAAGIHAAAA\"";
+        let record = r#"[["a", ">i2"], ["b", ">f4"], ["u", ">U2"], ["c", "<i4"]]"#;
+        let expected =
+            [&5i16.to_le_bytes()[..], &1.5f32.to_le_bytes(), b"a\0\0\0b\0\0\0", &7i32.to_le_bytes()].concat();
+        assert_eq!(v2(record, stored), Some(expected));
     }
 }
