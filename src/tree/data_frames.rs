@@ -153,6 +153,16 @@ fn kind(reader: &ReadContext, group: &impl Member) -> Result<Vec<u8>, Fault> {
     Ok(texts.and_then(|texts| texts.into_iter().next()).map_or_else(Vec::new, |text| text.to_vec()))
 }
 
+/// Returns the names of the two arrays of a column that is a group, by its encoding. The second has an element for each
+/// row.
+pub(super) fn parts(kind: &[u8]) -> Option<(&'static [u8], &'static [u8])> {
+    match kind {
+        b"categorical" => Some((b"categories", b"codes")),
+        b"nullable-integer" | b"nullable-boolean" | b"nullable-string-array" => Some((b"values", b"mask")),
+        _ => None,
+    }
+}
+
 /// Returns the length of an array of one axis.
 fn length(array: &impl Member) -> Option<u64> {
     if let Some([count]) = array.axes() { Some(*count) } else { None }
@@ -180,11 +190,7 @@ fn column<M: Member>(
         return Ok(column.map(|column| (column, count)));
     }
     let kind = kind(reader, member)?;
-    let (values, marks): (&[u8], &[u8]) = match &*kind {
-        b"categorical" => (b"categories", b"codes"),
-        b"nullable-integer" | b"nullable-boolean" | b"nullable-string-array" => (b"values", b"mask"),
-        _ => return Ok(Err("its encoding is not known".into())),
-    };
+    let Some((values, marks)) = parts(&kind) else { return Ok(Err("its encoding is not known".into())) };
     let (Some(values), Some(marks)) = (member.member(reader, values)?, member.member(reader, marks)?) else {
         return Ok(Err("a part of it is missing".into()));
     };

@@ -182,7 +182,7 @@ fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
         memory_usage: 0,
     };
     let mut owners: Vec<Attributed<'_>> = Vec::new();
-    let (mut levels, mut frames): (Vec<String>, Vec<(String, Plan)>) = (Vec::new(), Vec::new());
+    let (mut levels, mut frames): (Vec<String>, Vec<(usize, Plan)>) = (Vec::new(), Vec::new());
     if !is_array {
         levels.extend(ome::levels(&attributes).map(str::to_owned));
         owners.push((ROOT, None, attributes));
@@ -196,9 +196,10 @@ fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
                 let own = builder.folder(folder, &names::folder(part.as_bytes(), reserved(is_top, is_folder), 1));
                 zarr.keep_long(own, part);
                 levels.extend(ome::levels(&attributes).map(|level| nodes::join(&path, level)));
-                if let Some(index) = tables::index_of_frame(&attributes) {
-                    let (part, of) = (part.as_bytes().into(), Of::Frame(zarr.groups.len() as u32));
-                    frames.push((nodes::join(&path, index), Plan { folder, part, of }));
+                if tables::is_frame(&attributes) {
+                    let number = zarr.groups.len();
+                    let of = Of::Frame(number as u32);
+                    frames.push((number, Plan { folder, part: part.as_bytes().into(), of }));
                 }
                 zarr.groups.push(GroupNode { path, node: own });
                 owners.push((own, None, attributes));
@@ -213,8 +214,6 @@ fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
     for path in levels {
         zarr.set_level(&path);
     }
-    let frames = frames.into_iter().filter(|(index, _)| zarr.is_index(index)).map(|(_, plan)| plan);
-    zarr.tables.extend(frames.collect::<Vec<_>>());
     zarr.add_folders(&mut builder, is_folder);
     for (node, array, attributes) in owners {
         let attributes = attributes::of(&attributes);
@@ -228,6 +227,7 @@ fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
             }
         }
     }
+    frames.into_iter().for_each(|(number, plan)| zarr.add_frame(number, plan));
     (builder, zarr)
 }
 

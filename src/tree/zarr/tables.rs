@@ -12,10 +12,7 @@ use crate::{
         rows::{FixedTexts, Padding, Rows},
         tables::{TableColumns, record_columns},
     },
-    view::{
-        Array, Fault, ReadContext,
-        attributes::{Attributes, Value},
-    },
+    view::{Array, Fault, ReadContext, attributes::Value},
 };
 
 /// A group of a store.
@@ -41,10 +38,9 @@ pub(super) enum Of {
     Records(u32),
 }
 
-/// Returns the name of a data frame's index, if a group's attributes say that it is one.
-pub(super) fn index_of_frame(attributes: &Json) -> Option<&str> {
-    let text = |key| attributes.get(key)?.as_str();
-    (text(data_frames::KIND)? == data_frames::FRAME).then(|| text(data_frames::INDEX))?
+/// Returns whether a group's attributes say that it is a data frame.
+pub(super) fn is_frame(attributes: &Json) -> bool {
+    attributes.get(data_frames::KIND).and_then(Json::as_str) == Some(data_frames::FRAME)
 }
 
 /// Returns whether an array is shown as a table.
@@ -67,9 +63,40 @@ enum Object<'a> {
 }
 
 impl Object<'_> {
-    fn attributes(&self) -> Option<&Attributes> {
+    fn attribute(&self, name: &str) -> Option<&Value> {
         let Self::Group(zarr, group) = self else { return None };
-        zarr.attached.values_of(group.node)
+        let found = zarr.attached.values_of(group.node)?.iter().find(|(found, _)| *found == name.as_bytes());
+        found.map(|(_, value)| value)
+    }
+
+    /// Returns an attribute that is a text.
+    fn text(&self, name: &str) -> Option<&[u8]> {
+        if let Value::Text(text) = self.attribute(name)? { Some(text) } else { None }
+    }
+
+    /// Returns what a group has under a name.
+    fn child(&self, name: &[u8]) -> Option<Self> {
+        let (Self::Group(zarr, group), Ok(name)) = (*self, std::str::from_utf8(name)) else { return None };
+        zarr.object(&format!("{}/{name}", group.path))
+    }
+
+    /// Returns why a column of a data frame cannot be its index; `None` if it can.
+    fn no_index(&self) -> Option<&'static str> {
+        let rows = match self.is_group() {
+            false => *self,
+            true => match data_frames::parts(self.text(data_frames::KIND).unwrap_or_default()) {
+                None => return Some("its encoding is not known"),
+                Some((_, rows)) => match self.child(rows) {
+                    Some(rows) => rows,
+                    None => return Some("a part of it is missing"),
+                },
+            },
+        };
+        match rows.axes() {
+            Some([_]) => None,
+            Some(_) => Some("it has not one axis"),
+            None => Some("it cannot be read"),
+        }
     }
 
     /// Returns an array that can be read.
@@ -80,8 +107,7 @@ impl Object<'_> {
 
 impl Member for Object<'_> {
     fn member(&self, _: &ReadContext, name: &[u8]) -> Result<Option<Self>, Fault> {
-        let (Self::Group(zarr, group), Ok(name)) = (*self, std::str::from_utf8(name)) else { return Ok(None) };
-        Ok(zarr.object(&format!("{}/{name}", group.path)))
+        Ok(self.child(name))
     }
 
     fn is_group(&self) -> bool {
@@ -90,8 +116,7 @@ impl Member for Object<'_> {
 
     fn texts(&self, _: &ReadContext, attribute: &str) -> Result<Option<Vec<Box<[u8]>>>, Fault> {
         let text = |value: &Value| if let Value::Text(text) = value { Some(text.clone()) } else { None };
-        let found = self.attributes().and_then(|all| all.iter().find(|(name, _)| *name == attribute.as_bytes()));
-        Ok(found.and_then(|(_, value)| match value {
+        Ok(self.attribute(attribute).and_then(|value| match value {
             Value::List(values) => values.iter().map(text).collect(),
             value => text(value).map(|text| vec![text]),
         }))
@@ -124,9 +149,24 @@ impl Zarr {
         self.arrays.binary_search_by(|item| order(&item.path, path)).ok()
     }
 
-    /// Returns whether the array with a path can be the index of a data frame.
-    pub(super) fn is_index(&self, path: &str) -> bool {
-        self.object(path).is_some_and(|object| object.axes().is_some_and(|axes| axes.len() == 1))
+    /// Adds the table of a data frame. If it has none because of its index, adds a warning.
+    pub(super) fn add_frame(&mut self, number: usize, plan: Plan) {
+        let Some(group) = self.groups.get(number) else { return };
+        let frame = Object::Group(self, group);
+        let reason = match frame.text(data_frames::INDEX) {
+            None => Some("it names no index".to_owned()),
+            Some(name) => {
+                let reason = frame.child(name).map_or(Some("it is not there"), |index| index.no_index());
+                reason.map(|reason| format!("its index {:?}: {reason}", String::from_utf8_lossy(name)))
+            }
+        };
+        match reason {
+            None => self.tables.push(plan),
+            Some(reason) => {
+                let warning = format!("the data frame {:?} has no table: {reason}", group.path);
+                self.warnings.push(warning);
+            }
+        }
     }
 
     /// Returns the group or array with a path.
