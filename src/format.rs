@@ -10,7 +10,6 @@
 mod cursor;
 mod dtype;
 mod fixed;
-mod float16;
 pub mod gguf;
 pub mod hdf5;
 pub mod idv;
@@ -41,10 +40,10 @@ pub mod zip;
 use std::fmt;
 
 pub use crate::codec::{Crc, CrcKind};
+pub(crate) use crate::float16::{bf16, half, to_bf16, to_half};
 use crate::{codec::Codec, source::SourceError};
 pub use dtype::{DType, DateUnit, TimeUnit, civil};
 pub use fixed::{utf32, without_nuls};
-pub(crate) use float16::{bf16, half, to_bf16, to_half};
 pub use recognition::{FRONT, Front, Recognition, has_suffix};
 pub(crate) use record::tuple;
 pub use record::{ElementType, Field, Record};

@@ -81,6 +81,7 @@ pub mod disk;
 mod disk;
 mod escape;
 mod filesystem;
+mod float16;
 #[cfg(feature = "unstable-internals")]
 pub mod format;
 #[cfg(not(feature = "unstable-internals"))]

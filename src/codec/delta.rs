@@ -1,13 +1,14 @@
 //! Numbers stored as differences (numcodecs' `delta`).
 
 use super::DecodeError;
+use crate::float16::{half, to_half};
 
 /// How a number is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Number {
     /// What it is.
     pub kind: NumberKind,
-    /// Bytes: 1, 2, 4 or 8; 4 or 8 for a float.
+    /// Bytes: 1, 2, 4 or 8; 2, 4 or 8 for a float.
     pub width: u8,
     /// Whether the highest byte comes first.
     pub is_big: bool,
@@ -28,7 +29,7 @@ impl Number {
     pub(super) fn is_sound(self) -> bool {
         matches!(
             (self.kind, self.width),
-            (NumberKind::Float, 4 | 8) | (NumberKind::Signed | NumberKind::Unsigned, 1 | 2 | 4 | 8)
+            (NumberKind::Float, 2 | 4 | 8) | (NumberKind::Signed | NumberKind::Unsigned, 1 | 2 | 4 | 8)
         )
     }
 }
@@ -72,6 +73,10 @@ impl Delta {
             return Err(DecodeError::Size { got: size, size: out.len() as u64 });
         }
         match (from.kind, from.width, to.width) {
+            #[expect(clippy::cast_possible_truncation, reason = "the float is the low quarter")]
+            (NumberKind::Float, 2, _) => {
+                add(stored, out, from, to, |sum, next| to_half(half(sum as u16).add(half(next as u16)).into()).into())
+            }
             #[expect(clippy::cast_possible_truncation, reason = "the float is the low half")]
             (NumberKind::Float, 4, _) => add(stored, out, from, to, |sum, next| {
                 f32::from_bits(sum as u32).add(f32::from_bits(next as u32)).to_bits().into()

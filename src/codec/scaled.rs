@@ -1,6 +1,7 @@
 //! Numbers that were scaled and rounded: numcodecs' `fixedscaleoffset`.
 
 use super::{DecodeError, Number, NumberKind};
+use crate::float16::{half, to_half};
 
 /// How numbers were scaled: the stored ones are `(value - offset) * scale`, rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,7 +51,12 @@ impl Scaled {
                 word[..from].reverse();
             }
             let bits = u64::from_le_bytes(word);
+            let rounded = |number: f64| half(to_half(number));
             let value = match (self.stored.kind, from) {
+                (NumberKind::Float, 2) => {
+                    let divided = rounded((half(bits as u16) / rounded(scale)).into());
+                    rounded((divided + rounded(offset)).into()).into()
+                }
                 (NumberKind::Float, 4) => f64::from(f32::from_bits(bits as u32) / scale as f32 + offset as f32),
                 (NumberKind::Float, _) => f64::from_bits(bits) / scale + offset,
                 (NumberKind::Unsigned, _) => bits as f64 / scale + offset,
@@ -60,6 +66,7 @@ impl Scaled {
                 }
             };
             let bits = match (self.values.kind, to) {
+                (NumberKind::Float, 2) => to_half(value).into(),
                 (NumberKind::Float, 4) => (value as f32).to_bits().into(),
                 (NumberKind::Float, _) => value.to_bits(),
                 (NumberKind::Unsigned, _) => value as u64,

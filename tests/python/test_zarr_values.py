@@ -3,12 +3,16 @@
 import io
 import json
 
+import numcodecs
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import zarr
 
 from support import mounted, run
+
+# All halves with numbers between them, so that most sums and quotients are rounded.
+HALVES = np.concatenate([np.arange(2**16, dtype="<u2"), np.random.default_rng(3).integers(0, 2**16, 2**16, "<u2")])
 
 
 def read(path):
@@ -24,6 +28,38 @@ def test_missing_chunks_of_big_endian_records(tmp_path):
     assert read(tmp_path / "x.zarr/r.npy").tolist() == array[:].tolist()
     table = pq.read_table(io.BytesIO(run("cat", tmp_path / "x.zarr/r.parquet", check=True).stdout)).to_pydict()
     assert table["a"] == array[:]["a"].tolist() and table["u"] == array[:]["u"].tolist()
+
+
+@pytest.mark.parametrize("stored", ["<f2", ">f2"])
+@pytest.mark.parametrize("codec", ["delta", "scaled", "to_double", "to_single", "to_bytes", "of_bytes", "of_single"])
+def test_filters_of_halves(tmp_path, codec, stored):
+    """What numcodecs decodes, bit for bit: the filter is written over halves that nothing encoded."""
+    scaled = {"scale": 3.7, "offset": 0.1}
+    values, filters = {
+        "delta": (stored, numcodecs.Delta(stored)),
+        "scaled": (stored, numcodecs.FixedScaleOffset(dtype=stored, astype=stored, **scaled)),
+        "to_double": ("<f8", numcodecs.FixedScaleOffset(dtype="<f8", astype=stored, **scaled)),
+        "to_single": (">f4", numcodecs.FixedScaleOffset(dtype=">f4", astype=stored, **scaled)),
+        "to_bytes": ("|u1", numcodecs.FixedScaleOffset(dtype="|u1", astype=stored, scale=3, offset=7)),
+        "of_bytes": (stored, numcodecs.FixedScaleOffset(dtype=stored, astype="|i1", **scaled)),
+        "of_single": (stored, numcodecs.FixedScaleOffset(dtype=stored, astype="<f4", **scaled)),
+    }[codec]
+    halves = HALVES
+    if codec == "delta":
+        # Sums that stay finite, come first.
+        halves = np.concatenate([np.random.default_rng(2).normal(0, 50, 5000).astype("<f2").view("<u2"), HALVES])
+    elif codec == "to_bytes":
+        # Numbers that fit: what others become is not defined.
+        halves = np.random.default_rng(4).uniform(0, 700, 5000).astype("<f2").view("<u2")
+    bits = {"of_bytes": halves.view("<i1"), "of_single": np.random.default_rng(5).normal(0, 1e3, 5000).astype("<f4")}
+    chunk = bits.get(codec, halves.astype(halves.dtype.newbyteorder(stored[0])))
+    with np.errstate(all="ignore"):
+        expected = filters.decode(chunk.tobytes())
+    store = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=2)
+    store.create_array("a", shape=expected.shape, chunks=expected.shape, dtype=values, filters=[filters], compressors=None)
+    (tmp_path / "x.zarr/a/0").write_bytes(chunk.tobytes())
+    found = read(tmp_path / "x.zarr/a.npy")
+    assert found.tobytes() == expected.astype(expected.dtype.newbyteorder("<")).tobytes()
 
 
 @pytest.mark.parametrize("version", [2, 3])

@@ -167,7 +167,7 @@ fn number((dtype, is_big): Current) -> Option<Number> {
     let kind = match dtype {
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => NumberKind::Signed,
         DType::U8 | DType::U16 | DType::U32 | DType::U64 => NumberKind::Unsigned,
-        DType::F32 | DType::F64 => NumberKind::Float,
+        DType::F16 | DType::F32 | DType::F64 => NumberKind::Float,
         _ => return None,
     };
     Some(Number { kind, width: u8::try_from(dtype.size()).ok()?, is_big: is_big && dtype.size() > 1 })
