@@ -90,3 +90,27 @@ def test_an_index_with_a_mask(tmp_path, version):
     assert sorted(said) == sorted(f'the data frame "{name}" has no table: its index "i": {reason}' for name, reason in (
         ("unknown", "its encoding is not known"), ("two_axes", "it has not one axis"), ("gone", "it is not there"),
         ("part", "a part of it is missing")))
+
+
+@pytest.mark.parametrize("dtype, fill, chunk, expected", [
+    ("bfloat16", None, "803f0040", "803f004000000000"),
+    ("bfloat16", 1.5, "803f0040", "803f0040c03fc03f"),
+    ("bfloat16", "NaN", "803f0040", "803f0040c07fc07f"),
+    ("bfloat16", "-Infinity", "803f0040", "803f004080ff80ff"),
+    ("float8_e4m3fn", None, "3840", "38400000"),
+    ("float8_e4m3fnuz", 0.0, "4048", "40480000"),
+    ("float8_e4m3b11fnuz", None, "5860", "58600000"),
+    ("float8_e5m2", None, "3c40", "3c400000"),
+    ("float8_e5m2fnuz", None, "4044", "40440000"),
+    ("float8_e3m4", None, "3040", "30400000"),
+    ("float8_e8m0fnu", None, "7f80", "7f800000"),
+])
+def test_types_of_tensorstore(tmp_path, dtype, fill, chunk, expected):
+    """tensorstore 0.1.86 made these documents and wrote 1 and 2 into the first of two chunks; it reads these bits."""
+    (tmp_path / "x.zarr").mkdir()
+    (tmp_path / "x.zarr/.zarray").write_text(json.dumps({
+        "chunks": [2], "compressor": None, "dimension_separator": ".", "dtype": dtype, "fill_value": fill, "filters": None,
+        "order": "C", "shape": [4], "zarr_format": 2}))
+    (tmp_path / "x.zarr/0").write_bytes(bytes.fromhex(chunk))
+    found = read(tmp_path / "x.zarr/array.npy")
+    assert found.dtype == ("<u2" if dtype == "bfloat16" else "|u1") and found.tobytes().hex() == expected

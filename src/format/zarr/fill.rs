@@ -6,7 +6,7 @@ use super::{
     json::Json,
     types::{Bits, Elements, Fixed},
 };
-use crate::format::{DType, ElementType, to_half};
+use crate::format::{DType, ElementType, to_bf16, to_half};
 
 /// Returns the bytes of an element of absent chunks, little-endian. For texts and rows of bytes, returns the row.
 ///
@@ -81,10 +81,11 @@ fn fixed_fill(value: &Json, fixed: &Fixed, is_v3: bool) -> Result<Vec<u8>, Strin
         }
     };
     let found = match fixed.bits {
-        Bits::Bf16 | Bits::F8 => match value {
-            Json::Text(_) if value.as_str() == Some("NaN") && fixed.bits == Bits::Bf16 => Some(vec![0xc0, 0x7f]),
-            Json::Text(_) => hexadecimal(value.as_str().unwrap_or_default(), size),
-            value => (value.as_double() == Some(0.0)).then(|| vec![0; size]),
+        Bits::Bf16 | Bits::F8 => match value.as_str().filter(|_| is_v3).and_then(|text| hexadecimal(text, size)) {
+            None if fixed.bits == Bits::Bf16 => float(value, 4, false)
+                .and_then(|bytes| Some(to_bf16(f32::from_le_bytes(bytes.try_into().ok()?)).to_le_bytes().into())),
+            None => (value.as_double() == Some(0.0)).then(|| vec![0; size]),
+            bits => bits,
         },
         Bits::Raw => match value {
             Json::List(bytes) => byte_list(bytes).filter(|bytes| bytes.len() == size),
@@ -196,6 +197,8 @@ mod tests {
         assert_eq!(v3("\"float32\"", "\"0x7fc00001\""), Some(vec![1, 0, 0xc0, 0x7f]));
         assert_eq!(v3("\"float32\"", "NaN"), Some(vec![0, 0, 0xc0, 0x7f]));
         assert_eq!(v3("\"bfloat16\"", "\"NaN\""), Some(vec![0xc0, 0x7f]));
+        // tensorstore 0.1.86 reads these bits.
+        assert_eq!(v3("\"bfloat16\"", "1.5"), Some(vec![0xc0, 0x3f]));
         assert_eq!(v3("\"bool\"", "1"), Some(vec![1]));
         assert_eq!(v3("\"r24\"", "[1, 2, 3]"), Some(vec![1, 2, 3]));
         for (dtype, value) in [
@@ -210,7 +213,8 @@ mod tests {
             ("float32", "true"),
             ("float32", "\"0x7fc0\""),
             ("float32", "\"0x7fc0000\u{e9}\""),
-            ("bfloat16", "1"),
+            ("bfloat16", "\"1\""),
+            ("float8_e5m2", "1.5"),
             ("r24", "[1, 2]"),
             ("complex64", "[1]"),
             ("string", "null"),
@@ -221,6 +225,7 @@ mod tests {
         assert_eq!(v2("\"<f4\"", "null"), Some(vec![0; 4]));
         assert_eq!(v2("\"<M8[ns]\"", "null"), Some(vec![0, 0, 0, 0, 0, 0, 0, 0x80]));
         assert_eq!(v2("\"<f4\"", "\"0x7fc00001\""), None);
+        assert_eq!(v2("\"bfloat16\"", "\"0x7fc0\""), None);
         assert_eq!(v2("\"|S5\"", "\"YWI=\""), Some(b"ab\0\0\0".to_vec()));
         assert_eq!(v2("\"<U2\"", "\"abc\""), None);
         assert_eq!(v2("\">U2\"", "\"\u{e9}\""), Some(vec![0xe9, 0, 0, 0, 0, 0, 0, 0]));

@@ -116,12 +116,39 @@ pub fn of_v2(dtype: &Json, first: Option<&str>) -> Result<Elements, String> {
     }
     let mut swapped = Vec::new();
     let element = v2_element(dtype, 0, 0, &mut swapped)?;
-    Ok(Elements::Fixed(Fixed::own(element, swapped)))
+    let bits = dtype.as_str().map_or(Bits::Own, bits_of);
+    Ok(Elements::Fixed(Fixed { bits, ..Fixed::own(element, swapped) }))
+}
+
+/// Returns a float that numpy has no type for, by its name in both versions.
+fn small_float(name: &str) -> Option<DType> {
+    Some(match name {
+        "bfloat16" => DType::Bf16,
+        "float8_e4m3fn" => DType::F8E4M3Fn,
+        "float8_e4m3fnuz" => DType::F8E4M3Fnuz,
+        "float8_e5m2" => DType::F8E5M2,
+        "float8_e5m2fnuz" => DType::F8E5M2Fnuz,
+        "float8_e8m0fnu" => DType::F8E8M0Fnu,
+        "float8_e4m3" | "float8_e4m3b11fnuz" | "float8_e3m4" => DType::U8,
+        _ => return None,
+    })
+}
+
+/// Returns how the bits of a type with a name are shown.
+fn bits_of(name: &str) -> Bits {
+    match name {
+        "bfloat16" => Bits::Bf16,
+        name if name.starts_with("float8") => Bits::F8,
+        _ => Bits::Own,
+    }
 }
 
 /// Returns a type, and adds the places of its big-endian values. The type begins at `at` in the whole element.
 fn v2_element(dtype: &Json, at: u64, depth: usize, swapped: &mut Vec<Range<usize>>) -> Result<ElementType, String> {
     if let Some(descr) = dtype.as_str() {
+        if let Some(dtype) = small_float(descr) {
+            return Ok(dtype.into());
+        }
         let (dtype, is_big) = plain(descr).ok_or_else(|| format!("data type {descr}"))?;
         if is_big {
             add_units(&dtype.into(), at, swapped)?;
@@ -203,12 +230,6 @@ fn v3_element(data_type: &Json, depth: usize) -> Result<Fixed, String> {
     let dtype = match name {
         "complex64" => DType::C64,
         "complex128" => DType::C128,
-        "float8_e4m3fn" => DType::F8E4M3Fn,
-        "float8_e4m3fnuz" => DType::F8E4M3Fnuz,
-        "float8_e5m2" => DType::F8E5M2,
-        "float8_e5m2fnuz" => DType::F8E5M2Fnuz,
-        "float8_e8m0fnu" => DType::F8E8M0Fnu,
-        "float8_e4m3" | "float8_e4m3b11fnuz" | "float8_e3m4" => DType::U8,
         "null_terminated_bytes" | "raw_bytes" | "fixed_length_utf32" => {
             let length = setting("length_bytes").and_then(Json::as_size).and_then(|length| u32::try_from(length).ok());
             let length = length.and_then(NonZeroU32::new).ok_or_else(|| format!("length_bytes of {name}"))?;
@@ -249,7 +270,7 @@ fn v3_element(data_type: &Json, depth: usize) -> Result<Fixed, String> {
             return Ok(Fixed::own(Record::new(made)?, Vec::new()));
         }
         _ => {
-            if let Some(dtype) = DType::of_name(name) {
+            if let Some(dtype) = small_float(name).or_else(|| DType::of_name(name)) {
                 dtype
             } else {
                 let bits = name.strip_prefix('r').filter(|bits| bits.bytes().all(|digit| digit.is_ascii_digit()));
@@ -262,12 +283,7 @@ fn v3_element(data_type: &Json, depth: usize) -> Result<Fixed, String> {
     if !is_bare {
         return Err(unknown());
     }
-    let bits = match name {
-        "bfloat16" => Bits::Bf16,
-        name if name.starts_with("float8") => Bits::F8,
-        _ => Bits::Own,
-    };
-    Ok(Fixed { bits, ..Fixed::own(dtype, Vec::new()) })
+    Ok(Fixed { bits: bits_of(name), ..Fixed::own(dtype, Vec::new()) })
 }
 
 #[cfg(test)]
@@ -290,6 +306,8 @@ mod tests {
         assert_eq!(found("\">u1\""), Ok(("|u1".into(), vec![])));
         assert_eq!(found("\">U2\""), Ok(("<U2".into(), vec![0..4, 4..8])));
         assert_eq!(found("\">c8\""), Ok(("<c8".into(), vec![0..4, 4..8])));
+        assert_eq!(found("\"bfloat16\""), Ok(("<u2".into(), vec![])));
+        assert_eq!(found("\"float8_e5m2\""), Ok(("|u1".into(), vec![])));
         assert_eq!(found("\"<M8[25\u{3bc}s]\""), Ok(("<M8[25us]".into(), vec![])));
         assert_eq!(
             found(r#"[["a", ">i2"], ["in", [["x", "<f4"], ["m", ">u2", [2, 2]]]]]"#),
@@ -298,7 +316,7 @@ mod tests {
                 vec![0..2, 6..8, 8..10, 10..12, 12..14]
             ))
         );
-        for refused in ["=i4", "|i4", "<f16", "|O", "|t4", "i4", "|S0", "|a3", "<M8[s", ""] {
+        for refused in ["=i4", "|i4", "<f16", "|O", "|t4", "i4", "int4", "<bfloat16", "|S0", "|a3", "<M8[s", ""] {
             assert!(found(&format!("\"{refused}\"")).is_err(), "{refused}");
         }
         for refused in ["[]", r#"[["a", "|O"]]"#, r#"[["a"]]"#, r#"[["", "<i4"]]"#, r#"[["a", ">i2", [1000, 1000]]]"#] {
