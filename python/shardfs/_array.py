@@ -16,7 +16,7 @@ from . import _core, _process
 from ._dataset import Dataset
 from ._dtypes import of_name, with_names
 from ._errors import Error, NotAnArray
-from ._selection import Selection, select
+from ._selection import Selection, leaves_axes, select
 
 if TYPE_CHECKING:
     from ._core import Memory, Node
@@ -243,9 +243,7 @@ class Array(Dataset):
         else:
             found = selection.with_new(self._chosen(selection))
         found = found if names is None else found[names]
-        # A number by itself, unless the axes were left to `...`.
-        keeps_axes = key is Ellipsis or isinstance(key, tuple) and any(each is Ellipsis for each in key)
-        return found if keeps_axes and not self._info().shape else found[()]
+        return found if leaves_axes(key) and not self._info().shape else found[()]
 
     def _chosen(self, selection: Selection) -> NDArray[Any]:
         """Reads what is chosen, in memory of its own."""

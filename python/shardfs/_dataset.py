@@ -217,7 +217,8 @@ class AsType(_View):
         self.dtype = dtype
 
     def _change(self, found: Any) -> Any:
-        return np.asarray(found).astype(self.dtype, copy=False)[()]
+        changed = np.asarray(found).astype(self.dtype, copy=False)
+        return changed if isinstance(found, np.ndarray) else changed[()]
 
 
 class AsStr(_View):

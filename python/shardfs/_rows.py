@@ -16,7 +16,7 @@ from ._attributes import as_rows, decoded
 from ._dataset import Dataset
 from ._dtypes import of_name
 from ._errors import NotFound
-from ._selection import Selection, select
+from ._selection import Selection, leaves_axes, select
 
 if TYPE_CHECKING:
     from ._core import Node
@@ -164,12 +164,7 @@ class Rows(Dataset):
             return selection.with_new(np.empty(selection.shape, self.dtype))
         if not shape:
             rows = self._flat(0, 1)
-            found = rows[0]
-            if key is not Ellipsis:
-                return found
-            alone: NDArray[Any] = np.empty((), rows.dtype)
-            alone[()] = found
-            return alone
+            return selection.with_new(rows.reshape(())) if leaves_axes(key) or selection.new else rows[0]
         axis, inner = selection.axes[0], math.prod(shape[1:])
         low, high = (axis, axis + 1) if isinstance(axis, int) else (min(axis), max(axis) + 1)
         rows = self._flat(low * inner, high * inner).reshape(high - low, *shape[1:])

@@ -55,6 +55,11 @@ def is_number(key: Any) -> bool:
         isinstance(key, np.ndarray) and key.ndim == 0 and key.dtype.kind in "iu")
 
 
+def leaves_axes(key: Any) -> bool:
+    """Returns whether an index leaves axes to `...`: of an array without axes it chooses an array, not a value."""
+    return key is Ellipsis or isinstance(key, tuple) and any(each is Ellipsis for each in key)
+
+
 def select(key: Any, shape: tuple[int, ...]) -> Selection | None:
     """Returns what an index chooses of an array of a shape; None if numpy has to say it.
 

@@ -110,7 +110,9 @@ def test_all_members_are_the_same(both):
         assert (own.shape, own.ndim, own.size, own.chunks) == (thing.shape, thing.ndim, thing.size, thing.chunks), name
         assert own.dtype == thing.dtype.newbyteorder("<") and own.maxshape == thing.maxshape
         assert (own.compression, own.shuffle, own.fletcher32) == (thing.compression, thing.shuffle, thing.fletcher32)
-        assert same(own[()], thing[()]) and same(own[...], thing[...]), name
+        for key in ((), ..., (...,)):
+            assert same(own[key], thing[key]), (name, key)
+            assert isinstance(own[key], np.ndarray) == isinstance(thing[key], np.ndarray), (name, key)
         if thing.shape and name != "pointers":
             assert len(own) == len(thing) and all(same(*each) for each in zip(own, thing, strict=True)), name
         assert isinstance(own, sh.Dataset)
@@ -161,6 +163,7 @@ def test_views(both):
     cube, own = theirs["data/demo_0/cube"], ours["data/demo_0/cube"]
     assert same(own.astype("f8")[2, ::3], cube.astype("f8")[2, ::3]) and own.astype("i2").dtype == np.int16
     assert same(np.asarray(own.astype("f8")), np.asarray(cube.astype("f8")))
+    assert all(same(ours["step"].astype("f8")[key], theirs["step"].astype("f8")[key]) for key in ((), ..., (...,)))
     out, expected = np.zeros((5, 8, 7), "f4"), np.zeros((5, 8, 7), "f4")
     own.read_direct(out, np.s_[2:6:2], np.s_[1:3])
     cube.read_direct(expected, np.s_[2:6:2], np.s_[1:3])
