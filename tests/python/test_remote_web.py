@@ -432,11 +432,12 @@ def test_a_page_below_every_name():
 
 def test_lists_as_servers_write_them(tmp_path):
     """Links are escaped otherwise than here, or whole addresses; no link leads elsewhere."""
-    files = {"/y=1/": ["a+b.txt", "a&b.txt", "absolute.txt", "whole.txt"]}
+    files = {"/y=1/": ["a+b.txt", "a&b.txt", "absolute.txt", "whole.txt", "above.txt"]}
     def give(handler):
         host = handler.headers["Host"]
         page = (f'<a href="./a&#43;b.txt"><a href="a&#x26;b.txt"><a href="/y=1/absolute.txt"><a href="http://{host}/y=1/whole.txt">'
-                '<a href="http://other.example/y=1/no.txt"><a href="//other.example/no.txt"><a href="/no.txt"><a href="/y=1/../no">')
+                '<a href="http://other.example/y=1/no.txt"><a href="//other.example/no.txt"><a href="/no.txt"><a href="/y=1/../no">'
+                '<a href="../y=1/above.txt"><a href="../no.txt">')
         there = {f"/y=1/{name}": b"x" for name in files["/y=1/"]}
         return files_of(there, {"/y=1/": page, "/empty/": '<a href="../">'})(handler)
 

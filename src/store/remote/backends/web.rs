@@ -206,6 +206,12 @@ fn find(text: &[u8], word: &[u8]) -> Option<usize> {
     text.windows(word.len()).position(|part| part.eq_ignore_ascii_case(word))
 }
 
+/// Returns the folder that a folder is in; the top is in itself.
+fn parent(folder: &[u8]) -> &[u8] {
+    let inner = folder.strip_suffix(b"/").unwrap_or(folder);
+    inner.iter().rposition(|byte| *byte == b'/').and_then(|at| inner.get(..=at)).unwrap_or_default()
+}
+
 /// Reads the links of a page that lead to a name in this folder. It ignores sizes and times, because most servers round
 /// them. `base` is the server's address.
 fn html(base: &str, prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
@@ -228,7 +234,13 @@ fn html(base: &str, prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<
             // Servers escape differently.
             Some(key) => key.strip_prefix(prefix).map(<[u8]>::to_vec),
             None if link.contains("://") || link.starts_with("mailto:") => None,
-            None => Some(unescape(link.strip_prefix("./").unwrap_or(link).as_bytes())),
+            None => {
+                let (mut above, mut below) = (prefix, link.strip_prefix("./").unwrap_or(link));
+                while let Some(rest) = below.strip_prefix("../") {
+                    (above, below) = (parent(above), rest);
+                }
+                [above, &unescape(below.as_bytes())].concat().strip_prefix(prefix).map(<[u8]>::to_vec)
+            }
         };
         if let Some(name) = name {
             item(prefix, &name, link.ends_with('/'), State::default(), to)?;
@@ -309,9 +321,11 @@ mod tests {
         let html: Parse = |prefix, body, to| html("http://h:80", prefix, body, to);
         let page = b"<html><title>Index of /a b/</title><a href=\"?C=N;O=D\">Name</a><a href='../'>up</a><a href=\"d/\">d</a>\
             <A HREF=\"x%20&amp;%25\">x</a><a href=\"/a%20b/y\">y</a><a href=\"/etc/passwd\">no</a><a href=\"https://h/z\">no</a>\
-            <a href=\"d/deep\">no</a><a href=\"%2e%2e/up\">no</a>";
+            <a href=\"d/deep\">no</a><a href=\"%2e%2e/up\">no</a>\
+            <a href=\"../a%20b/z\">z</a><a href=\"../../a%20b/e/\">e</a><a href=\"../a%20b/d/deep\">no</a><a href=\"../z\">no</a>";
         let found = names(&parsed(html, b"a b/", page).unwrap());
-        assert_eq!(found, (vec!["a b/x &%".into(), "a b/y".into()], vec!["a b/d/".into()]));
+        let objects = vec!["a b/x &%".into(), "a b/y".into(), "a b/z".into()];
+        assert_eq!(found, (objects, vec!["a b/d/".into(), "a b/e/".into()]));
         assert!(parsed(html, b"", b"<html><a href='x'>a page</a>").is_none());
         let page = b"<title>Index of /</title><a href='a&#43;b&#x26;amp;&lt;&#39;&#x110000;&;'>x</a><a href='/y=%31/%c3%bc'>\
             <a href='HTTP://h:80/y=1/z'><a href='http://h:80.other/y=1/no'><a href='//h:80/y=1/no'><a href='/y=1/../no'>";
