@@ -5,6 +5,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import struct
 
 import numpy as np
@@ -133,6 +134,34 @@ def test_types_and_names_are_ascii(tmp_path, writers):
         for number in range(3):
             (item,) = json.loads((mnt / f"{number}.mcap/container.json").read_text())["items"]
             assert not item["decoded"] and "of another form" in item["reason"], item
+
+
+@pytest.mark.parametrize("kind,begin", [("mcap", b"\x28\xb5\x2f\xfd"), ("bag", b"BZh9")], ids=["mcap", "bag"])
+def test_damaged_chunks_hide_no_pictures(tmp_path, writers, kind, begin):
+    """Each of 20 pictures has its own chunk, of which the first are damaged: then the first sound one decides the suffix."""
+    pictures = [b"\xff\xd8\xff" + bytes([number]) * 100 for number in range(20)]
+    front, definition = b"\0\1\0\0" if kind == "mcap" else b"", b"uint8[] data\n"
+    messages = [(0, 10**9 + at, front + struct.pack("<I", len(data)) + data) for at, data in enumerate(pictures)]
+    if kind == "mcap":
+        schema = ("sensor_msgs/msg/CompressedImage", "ros2msg", definition)
+        whole = writers.mcap([schema], [("/cam", "cdr", 1)], messages, chunk=1)
+    else:
+        whole = writers.bag([("/cam", "sensor_msgs/CompressedImage", definition)], messages, chunk=1)
+    chunks = [found.start() for found in re.finditer(re.escape(begin), whole)]
+    assert len(chunks) == len(pictures)
+    suffixes = {1: ".jpg", 15: ".jpg", 16: ".bin", 20: ".bin"}
+    for damaged in suffixes:
+        file = bytearray(whole)
+        for chunk in chunks[:damaged]:
+            file[chunk + 12] ^= 1
+        (tmp_path / f"{damaged}.{kind}").write_bytes(file)
+    with mounted(tmp_path) as mnt:
+        for damaged, suffix in suffixes.items():
+            folder = mnt / f"{damaged}.{kind}/topics/cam/images"
+            assert sorted(os.listdir(folder)) == [f"{number:03}{suffix}" for number in range(20)]
+            for number, data in enumerate(pictures):
+                check(folder / f"{number:03}{suffix}", {"kind": "eio"} if number < damaged else
+                      {"kind": "file", "size": len(data), "sha256": sha256(data)})
 
 
 @pytest.mark.parametrize("name,messages", [("drive.mcap", 120), ("drive.bag", 60)])

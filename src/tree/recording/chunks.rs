@@ -112,6 +112,21 @@ impl Core {
         placed.map(|placed| (chunk, placed)).map_err(|error| fault_of(number, error))
     }
 
+    /// Returns the row to go on at after a damaged message: if its chunk is damaged, that of the next message in another
+    /// one.
+    pub(super) fn after_damage(&self, reader: &ReadContext, folder: u32, row: u64) -> Result<u64, Fault> {
+        let Ok(entries) = only_damage(self.entries(reader, folder, row, Then::Message))? else {
+            let end = only_damage(self.end_of_segment(reader, folder, row))?;
+            return Ok(end.unwrap_or_else(|_| self.messages(folder)));
+        };
+        let Some((_, number)) = entries.get(row) else { return Ok(row + 1) };
+        if only_damage(self.chunk(reader, number))?.is_ok() {
+            return Ok(row + 1);
+        }
+        let is_other = |row: &u64| entries.get(*row).is_none_or(|(_, chunk)| chunk != number);
+        Ok((row..entries.end()).find(is_other).unwrap_or_else(|| entries.end()))
+    }
+
     /// Passes on the entries of each segment that has some of the rows, and which rows these are.
     fn each_segment(
         &self,

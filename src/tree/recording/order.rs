@@ -323,6 +323,13 @@ impl Core {
         order.runs.get(next.chunks.start).map(|run| run.chunk)
     }
 
+    /// Returns the row after the last of the segment that contains a row.
+    pub(super) fn end_of_segment(&self, reader: &ReadContext, folder: u32, row: u64) -> Result<u64, Fault> {
+        let order = self.order(reader, folder)?;
+        let next = order.segments.partition_point(|segment| segment.first <= row);
+        Ok(order.segments.get(next).map_or(order.rows, |segment| segment.first))
+    }
+
     /// Returns the entries of the segment that contains a row.
     pub(super) fn entries(&self, reader: &ReadContext, folder: u32, row: u64, then: Then) -> Result<Entries, Fault> {
         let order = self.order(reader, folder)?;

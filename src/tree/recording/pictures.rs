@@ -17,8 +17,9 @@ use crate::{
     view::{Data, Fault, ReadContext, Rendered, View, png::Png},
 };
 
-/// Most messages that are tried. The first that decodes decides what the pictures are.
-const FIRST: u64 = 16;
+/// Most messages that are tried and do not decode, and most chunks that are damaged. The first message that decodes decides
+/// what the pictures are.
+const FIRST: u32 = 16;
 
 /// How the pictures of a channel are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,15 +92,22 @@ impl Core {
         if let Some(known) = self.suffixes.lock().get(&folder) {
             return Ok(*known);
         }
-        let mut suffix = None;
-        for row in 0..self.messages(folder).min(FIRST) {
-            match only_damage(self.picture_in(reader, folder, kind, row))? {
-                Ok(Some(Ok(picture))) => suffix = Some(picture.suffix),
-                Ok(Some(Err(_))) => {}
-                Ok(None) | Err(_) => continue,
+        let (mut row, mut undecoded, mut damaged) = (0, 0, 0);
+        let suffix = loop {
+            if row >= self.messages(folder) || undecoded == FIRST || damaged == FIRST {
+                // Damage hides nothing: it is said where a picture is read.
+                break match kind {
+                    _ if damaged == 0 || undecoded == FIRST => None,
+                    Kind::Raw(_) => Some(".png"),
+                    Kind::Encoded(_) => Some(".bin"),
+                };
             }
-            break;
-        }
+            match only_damage(self.picture_in(reader, folder, kind, row))? {
+                Ok(Some(picture)) => break picture.ok().map(|picture| picture.suffix),
+                Ok(None) => (row, undecoded) = (row + 1, undecoded + 1),
+                Err(_) => (row, damaged) = (self.after_damage(reader, folder, row)?, damaged + 1),
+            }
+        };
         self.suffixes.lock().insert(folder, suffix);
         Ok(suffix)
     }
