@@ -87,11 +87,14 @@ def test_topics_with_and_without_a_slash(tmp_path):
     messages = [(channel, at * 10**6, message(greys[channel]))
                 for channel, period in enumerate(periods) for at in range(0, 1000, period)]
     schema = ("sensor_msgs/msg/CompressedImage", "ros2msg", b"string format\nuint8[] data\n")
-    (tmp_path / "x.mcap").write_bytes(mcap([schema], [("/a", "cdr", 1), ("a", "cdr", 1)], messages))
+    channels = [("/a", "cdr", 1), ("a", "cdr", 1), ("/empty", "cdr", 1)]
+    (tmp_path / "x.mcap").write_bytes(mcap([schema], channels, messages))
     for channel, name in enumerate(("/a", "a")):
         run("export", tmp_path / "x.mcap", "--mp4", name, "-o", tmp_path / f"{channel}.mp4", check=True)
         shown = frames(tmp_path / f"{channel}.mp4", 8, 6).mean()
         assert abs(shown - greys[channel]) < 6 and probe(tmp_path / f"{channel}.mp4")[2] == 1000 / periods[channel]
+    failed = run("export", tmp_path / "x.mcap", "--mp4", "/empty", "-o", tmp_path / "no.mp4")
+    assert failed.returncode == 1 and failed.stderr.endswith("no pictures of '/empty'; there are /a, a\n")
 
 
 def test_episodes_are_chosen(tmp_path):

@@ -70,15 +70,19 @@ pub(super) fn find(top: &Entry, name: &str) -> anyhow::Result<Camera> {
         Some(images) => folders(&images, IMAGES)?,
         None => Vec::new(),
     };
-    let below_images = all.iter().filter_map(|(path, _)| path.strip_prefix("images/"));
-    let names: Vec<&str> = below_images.chain(topics.iter().map(|(name, _)| &**name)).take(NAMED).collect();
+    let mut names: Vec<&str> = all.iter().filter_map(|(path, _)| path.strip_prefix("images/")).take(NAMED).collect();
+    for (topic, path) in &topics {
+        if names.len() < NAMED && !folders(&top.get(path)?, path)?.is_empty() {
+            names.push(topic);
+        }
+    }
     match names.is_empty() {
         true => bail!("no pictures of '{name}', and no other camera below images"),
         false => bail!("no pictures of '{name}'; there are {}", names.join(", ")),
     }
 }
 
-/// Returns the names and the folders of the topics with pictures, if a folder is a recording.
+/// Returns the names and the folders of the topics whose types are pictures, if a folder is a recording.
 fn topics(top: &Entry) -> anyhow::Result<Vec<(String, String)>> {
     if !top.is_container()? {
         return Ok(Vec::new());
