@@ -79,6 +79,22 @@ def test_pages_of_nulls_only_are_nan(tmp_path):
                 assert np.array_equal(found, wanted, equal_nan=True), (name, layout)
 
 
+def test_levels_have_the_bytes_that_are_stated(tmp_path):
+    """A damaged header puts the values four bytes further on, where other values are found."""
+    write(tmp_path / "set", {"x": (pa.float64(), [1], [1.5, 2.5] * 6)}, data_page_version="2.0", compression="none")
+    path = tmp_path / "set/data/chunk-000/file-000.parquet"
+    data, column = bytearray(path.read_bytes()), pq.ParquetFile(path).metadata.row_group(0).column(5)
+    assert column.path_in_schema == "x"
+    # The header's fields: values, nulls, rows, encoding, bytes of definition and of repetition levels.
+    fields = bytes.fromhex("1518 1500 1518 1510 1504 1500")
+    data[data.index(fields, column.data_page_offset) + 9] = 2 * 6
+    path.write_bytes(data)
+    with pytest.raises(OSError):
+        pq.read_table(path, columns=["x"])
+    result = run("cat", tmp_path / "set/episodes/0/x.npy")
+    assert result.returncode == 1 and "levels have 2 bytes, 6 are stated" in result.stderr, result.stderr
+
+
 def test_a_missing_value_is_named_by_its_row(tmp_path):
     one = (pa.int64(), [1], [1] * 7 + [None] + [2] * 4)
     lists = (pa.list_(pa.int64()), [2], [[1, 2]] * 7 + [[1, None]] + [[3, 4]] * 4)

@@ -19,10 +19,6 @@ pub(super) fn hybrid<T: Copy>(
     if width > 32 {
         return Err("a value has more than 32 bits");
     }
-    if width == 0 {
-        out.fill(cast(0));
-        return Ok(0);
-    }
     let (mut at, mut filled) = (0, 0);
     while filled < out.len() {
         let head = varint(bytes, &mut at)?;
@@ -57,7 +53,7 @@ pub(super) fn hybrid<T: Copy>(
 /// Unpacks values of up to 32 bits, the lowest bits first. `packed` must have enough bytes.
 #[expect(clippy::cast_possible_truncation, reason = "the mask has up to 32 bits")]
 fn unpack<T>(packed: &[u8], width: u32, out: &mut [T], cast: impl Fn(u32) -> T) {
-    let mask = u64::MAX >> (64 - width);
+    let mask = u64::MAX.checked_shr(64 - width).unwrap_or(0);
     let mut bit = 0;
     // Eight narrow values, as levels are, have at most eight bytes: one look for all of them.
     let eights = if width <= 8 { out.len() / 8 * 8 } else { 0 };
@@ -206,7 +202,9 @@ mod tests {
         assert!(hybrid(&[8], 4, &mut out, |value| value).is_err());
         assert!(hybrid(&[8, 16], 4, &mut out, |value| value).is_err(), "16 has five bits");
         assert!(hybrid(&[0, 1], 1, &mut out, |value| value).is_err(), "a run of none ends the bytes");
-        assert_eq!(hybrid(&[], 0, &mut out, |value| value), Ok(0));
+        assert_eq!(hybrid(&[10], 0, &mut out, |value| value), Ok(1), "a run of five without bits");
+        assert_eq!((hybrid(&[3], 0, &mut out, |value| value), out), (Ok(1), [0; 5]));
+        assert!(hybrid(&[], 0, &mut out, |value| value).is_err());
     }
 
     #[test]

@@ -185,7 +185,11 @@ fn levels(bytes: &[u8], most: u8, count: usize, memory: &dyn Memory) -> Result<V
     }
     let mut out = self::memory(count as u64, memory)?;
     let width = 8 - most.leading_zeros();
-    encoding::hybrid(bytes, width, &mut out, |level| level.to_le_bytes()[0]).map_err(broken)?;
+    let read = encoding::hybrid(bytes, width, &mut out, |level| level.to_le_bytes()[0]).map_err(broken)?;
+    // Another length than stated means that values would be looked for at a wrong place.
+    if count > 0 && read != bytes.len() {
+        return damaged(format!("its levels have {read} bytes, {} are stated", bytes.len()));
+    }
     match out.iter().copied().fold(0, u8::max) > most {
         true => damaged(format!("a level above {most}")),
         false => Ok(out),
@@ -390,7 +394,10 @@ fn indexed(
     let known = dictionary.slots.len().checked_div(width).unwrap_or(0);
     memory.reserve((count as u64).saturating_mul(4))?;
     let mut indices = vec![0u32; count];
-    encoding::hybrid(rest, u32::from(*bits), &mut indices, |index| index).map_err(broken)?;
+    // The indices of a dictionary of one value need no bits, and then no runs.
+    if *bits > 0 || known > 1 {
+        encoding::hybrid(rest, u32::from(*bits), &mut indices, |index| index).map_err(broken)?;
+    }
     let mut slots = self::memory((count as u64).saturating_mul(width as u64), memory)?;
     let missing = match width {
         4 => look_up::<4>(&indices, dictionary.slots, &mut slots),
