@@ -353,8 +353,7 @@ class Tables(Mapping[str, Any]):
         self._group = group
 
     def _paths(self) -> list[str]:
-        return [node.name for node in self._group._node.children()
-                if node.kind != "folder" and node.name.endswith(".parquet")]
+        return [name for name, kind in self._group._node.names() if kind != "folder" and name.endswith(".parquet")]
 
     def file(self, name: str) -> io.BufferedReader:
         """Opens the Parquet file of a table. Raises KeyError if there is none of that name."""

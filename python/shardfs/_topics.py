@@ -131,9 +131,9 @@ class Topic(Arrays):
         return found
 
     def __iter__(self) -> Iterator[str]:
-        for child in self._get("").children():
-            if child.kind == "file" and child.name.endswith(".npy"):
-                yield child.name.removesuffix(".npy")
+        for name, kind in self._node.names():
+            if kind == "file" and name.endswith(".npy"):
+                yield name.removesuffix(".npy")
 
     def __repr__(self) -> str:
         return f"<shardfs.Topic {self.name} of {self._container.path}>"

@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     ffi::OsString,
+    ops::ControlFlow,
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
@@ -93,6 +94,15 @@ fn word(kind: MemberKind) -> &'static str {
     }
 }
 
+/// Returns the word for a kind of entries.
+fn word_of(kind: EntryKind) -> &'static str {
+    match kind {
+        EntryKind::Folder => "folder",
+        EntryKind::Link => "link",
+        _ => "file",
+    }
+}
+
 #[pymethods]
 impl Node {
     /// The path below the volume's top.
@@ -110,11 +120,7 @@ impl Node {
     /// 'folder', 'file' or 'link'.
     #[getter]
     fn kind(&self) -> PyResult<&'static str> {
-        Ok(match self.entry.get()?.kind() {
-            EntryKind::Folder => "folder",
-            EntryKind::Link => "link",
-            _ => "file",
-        })
+        Ok(word_of(self.entry.get()?.kind()))
     }
 
     /// Bytes of a file.
@@ -142,6 +148,18 @@ impl Node {
     /// The node at a path below this folder.
     fn get(&self, py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         Ok(Self::new(self.run(py, |entry| entry.get(path))?, self.source.clone()))
+    }
+
+    /// The names that the folder lists, each with its kind. Nothing is looked up.
+    fn names(&self, py: Python<'_>) -> PyResult<Vec<(OsString, &'static str)>> {
+        self.run(py, |entry| {
+            let mut found = Vec::new();
+            entry.names(&mut |name, kind| {
+                found.push((name.to_owned(), word_of(kind)));
+                ControlFlow::Continue(())
+            })?;
+            Ok(found)
+        })
     }
 
     /// The listed entries of the folder.

@@ -195,8 +195,12 @@ impl Entry {
         (found, listed.map(|()| has_more.then_some(next)).map_err(Into::into))
     }
 
-    /// Passes the names in this folder and their kinds to `each` until it breaks. Looks nothing up.
-    pub(crate) fn names(&self, each: &mut dyn FnMut(&OsStr, EntryKind) -> ControlFlow<()>) -> Result<(), Error> {
+    /// Passes the names in this folder and their kinds to `each` until it breaks. Looks nothing up, so files whose size
+    /// cannot be known are listed too.
+    ///
+    /// # Errors
+    /// Those of listing the folder.
+    pub fn names(&self, each: &mut dyn FnMut(&OsStr, EntryKind) -> ControlFlow<()>) -> Result<(), Error> {
         Ok(self.vfs().read_dir(self.handle.ino, 2, false, &mut |entry| each(entry.name, entry.kind))?)
     }
 

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from support import FIXTURES
+from support import FIXTURES, GOLDEN, load_expected
 from support.writers import recordings
 
 shardfs = pytest.importorskip("shardfs")
@@ -65,3 +65,13 @@ def test_topics_of_bags_and_pickles(drive):
     assert bag.topics["/note"].messages[0] == {"data": "start"}
     again = pickle.loads(pickle.dumps(drive.topics["/imu"]))
     assert again == drive.topics["/imu"] and json.dumps(again.messages[5]) == json.dumps(drive.topics["/imu"].messages[5])
+
+
+def test_topics_with_a_damaged_chunk_list_their_arrays_and_tables():
+    name = "bad_chunk_crc.mcap"
+    recording = shardfs.open(GOLDEN / "mcap" / name)
+    files = {path.removeprefix("topics/one/") for path in load_expected("mcap")[name]["items"] if "topics/one/" in path}
+    wanted = {path.removesuffix(".npy") for path in files if path.endswith(".npy")}
+    topic = recording.topics["/one"]
+    assert set(topic) == wanted == set(topic.keys()) and len(topic) == len(wanted) and "messages.parquet" in files
+    assert list(recording["topics/one"].tables) == ["messages"]
