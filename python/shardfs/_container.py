@@ -39,11 +39,12 @@ class Container(Arrays):
     Pickles as (source, path, state); see `shardfs.Changed`.
     """
 
-    __slots__ = ("_info",)
+    __slots__ = ("_info", "_topics")
 
     def __init__(self, source: _process.Where, path: str, state: str | None = None, node: Node | None = None) -> None:
         super().__init__(source, path, state, node)
         self._info: dict[str, Any] | None = None
+        self._topics: Topics | None = None
 
     def __enter__(self) -> Container:
         return self
@@ -91,7 +92,9 @@ class Container(Arrays):
     @property
     def topics(self) -> Topics:
         """The topics of a recording, by name."""
-        return Topics(self)
+        if self._topics is None:
+            self._topics = Topics(self)
+        return self._topics
 
     @property
     def images(self) -> Cameras:

@@ -140,28 +140,57 @@ class Topic(Arrays):
 
 
 class Topics(Mapping[str, Topic]):
-    """Topics by name. Of several with one name the first has it; all can be had by their folders, as 'topics/a%_2'."""
+    """Topics by name. Of several with one name the first has it; all can be had by their folders, as 'topics/a%_2'.
+
+    Topics that `container.json` does not describe, because there are too many, are found by their folders, which takes
+    longer once.
+    """
 
     def __init__(self, container: Container) -> None:
         self._container = container
-        items = [item for item in container.info["items"] if "messages" in item]
-        self._folders = {item["path"]: item["name"] for item in items}
+        self._folders: dict[str, Any] = {}
         self._names: dict[str, str] = {}
-        for item in items:
-            if isinstance(item["name"], str):
-                self._names.setdefault(item["name"], item["path"])
+        for item in container.info["items"]:
+            if "messages" in item:
+                self._add(item["path"], item["name"])
+        self._is_whole = not container.info.get("items_left_out")
+
+    def _add(self, folder: str, name: Any) -> None:
+        self._folders[folder] = name
+        if isinstance(name, str):
+            self._names.setdefault(name, folder)
+
+    def _find_others(self) -> None:
+        """Looks through the folders of topics for those that are not described."""
+        open_folders = [] if self._is_whole else ["topics"]
+        while open_folders:
+            folder = open_folders.pop()
+            node = self._container._get(folder)
+            for name, kind in reversed(node.names()):
+                # The folders of pictures have this name, and no others.
+                if kind == "folder" and name != "images":
+                    open_folders.append(f"{folder}/{name}")
+                elif name == "channel.json" and folder not in self._folders:
+                    self._add(folder, self._container._json(f"{folder}/{name}")["topic"])
+        self._is_whole = True
 
     def __getitem__(self, name: str) -> Topic:
+        if name not in self:
+            raise KeyError(name)
         folder = self._names.get(name, name)
         return Topic(self._container, self._folders[folder], folder)
 
     def __contains__(self, name: object) -> bool:
+        if name not in self._names and name not in self._folders:
+            self._find_others()
         return name in self._names or name in self._folders
 
     def __iter__(self) -> Iterator[str]:
+        self._find_others()
         return iter(self._names)
 
     def __len__(self) -> int:
+        self._find_others()
         return len(self._names)
 
     def __repr__(self) -> str:

@@ -75,3 +75,14 @@ def test_topics_with_a_damaged_chunk_list_their_arrays_and_tables():
     topic = recording.topics["/one"]
     assert set(topic) == wanted == set(topic.keys()) and len(topic) == len(wanted) and "messages.parquet" in files
     assert list(recording["topics/one"].tables) == ["messages"]
+
+
+def test_topics_that_are_not_described_are_found(tmp_path):
+    names = [*(f"/t/{number}" for number in range(10_001)), "/odd/images/x", "/odd", "a", "/a"]
+    channels = [(name, "json", 0) for name in names]
+    messages = [(number, number, b"[]") for number in range(9_990, len(names))]
+    (tmp_path / "many.mcap").write_bytes(recordings.mcap([], channels, messages))
+    topics = shardfs.open(tmp_path / "many.mcap").topics
+    assert topics["/a"].time[:].tolist() == [len(names) - 1] and topics["a"].time[:].tolist() == [len(names) - 2]
+    assert topics["/odd/images/x"].name == "/odd/images/x" and topics["/t/10000"].messages[0] == []
+    assert len(topics) == len(names) and set(topics) == set(names) and "/t/10001" not in topics
