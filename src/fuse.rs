@@ -62,12 +62,13 @@ struct Adapter {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Without FUSE_CACHE_SYMLINKS: the kernel would keep the target of a link in SOURCE for ever, and never asks whether
+        // it is the same.
         let wanted = InitFlags::FUSE_NO_OPEN_SUPPORT
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_ASYNC_DIO
             // For SOURCE's own files, whose size or time may change. Files of containers never change: a container that
             // did has new inodes.

@@ -14,7 +14,7 @@ SOON = 1.0
 
 
 class Model:
-    """Folders as dicts; ordinary files as bytes; containers as a dict of arrays in a tuple."""
+    """Folders as dicts; ordinary files as bytes; links as their targets; containers as a dict of arrays in a tuple."""
 
     def __init__(self, source, writers, rng):
         self.source, self.writers, self.rng, self.tree = source, writers, rng, {}
@@ -35,13 +35,16 @@ class Model:
         return self.source.joinpath(*parts)
 
     def write(self, path, node, in_place):
+        new = self.source.parent / "new"
+        if isinstance(node, str):
+            os.symlink(node, new)
+            return os.rename(new, path)
         data = self.writers.kastore(node[0]) if isinstance(node, tuple) else node
-        if in_place:
+        if in_place and not path.is_symlink():
             with open(path, "r+b") as f:
                 f.write(data)
                 f.truncate()
         else:
-            new = self.source.parent / "new"
             new.write_bytes(data)
             os.rename(new, path)
 
@@ -49,6 +52,8 @@ class Model:
         rng = self.rng
         if rng.random() < 0.3:
             return rng.randbytes(rng.choice([0, 1, 100, 10_000]))
+        if rng.random() < 0.2:
+            return rng.choice(["a.txt", "b.txt", "c.kas", "../d", "nowhere/" + 200 * "e"])
         names = rng.sample(["x", "y", "deep/z", "deep/er/z", "größe", "a.npy/b", "50%"], rng.randint(0, 4))
         return ({name: np.full(rng.choice([0, 1, 600]), rng.randrange(1 << 30), "<i8") for name in names},)
 
@@ -81,7 +86,7 @@ class Model:
                 os.rename(at, self.host(*where, name))
                 folder[name] = parent.pop(old)
             elif not isinstance(node, dict):
-                shutil.copy2(at, self.host(*where, name))
+                shutil.copy2(at, self.host(*where, name), follow_symlinks=False)
                 folder[name] = node
         return what
 
@@ -99,6 +104,9 @@ class Model:
                 for name, node in folder.items():
                     if isinstance(node, dict):
                         todo.append((at / name, node))
+                    elif isinstance(node, str):
+                        if os.readlink(at / name) != node or (at / name).lstat().st_size != len(node):
+                            return f"{at / name}: leads to {os.readlink(at / name)}, not {node}"
                     elif isinstance(node, bytes):
                         data = (at / name).read_bytes()
                         if data != node or (at / name).stat().st_size != len(node):
@@ -128,6 +136,21 @@ class Model:
                     with pytest.raises(OSError) as e:
                         os.stat(mnt.joinpath(*path, name))
                     assert e.value.errno == errno.ENOENT
+
+
+def test_a_link_leads_where_it_leads_now(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name).write_text(name)
+    link = tmp_path / "link"
+    link.symlink_to("one")
+    with mounted(tmp_path) as mnt:
+        assert (mnt / "link").read_text() == "one"
+        # Of the same length, so that its size says nothing.
+        for target in ("other", "./one"):
+            link.unlink()
+            link.symlink_to(target)
+            expected = link.read_text()
+            assert seen_within(SOON, lambda: os.readlink(mnt / "link") == target and (mnt / "link").read_text() == expected)
 
 
 @pytest.mark.parametrize("seed", range(4))
