@@ -442,8 +442,16 @@ def test_new_objects_are_seen_after_the_time_or_at_once(store):
         store.put("d/two.bin", b"2")
         assert os.listdir(mnt) == ["one.bin"]
         run("refresh", mnt, check=True)
-        time.sleep(1)
         assert sorted(os.listdir(mnt)) == ["one.bin", "two.bin"]
+        for content in (b"another", b"and another"):
+            assert not (mnt / "three.bin").exists()
+            (mnt / "one.bin").read_bytes()
+            store.put("d/one.bin", content)
+            store.put("d/three.bin", b"3")
+            run("refresh", mnt, check=True)
+            assert (mnt / "one.bin").read_bytes() == content and (mnt / "three.bin").read_bytes() == b"3"
+            store.delete("d/three.bin")
+            run("refresh", mnt, check=True)
     with mounted("s3://b/d", *options, "--dir-ttl=1s") as mnt:
         assert sorted(os.listdir(mnt)) == ["one.bin", "two.bin"]
         store.delete("d/one.bin")

@@ -1,17 +1,20 @@
 //! `shardfs refresh`: what is remembered of names is forgotten.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, thread, time::Duration};
 
 use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::cli::{escape, mounts, probe};
 
+/// How long the kernel may show names and listings that it has.
+const KERNEL_FORGETS: Duration = Duration::from_secs(1);
+
 /// Show at once what is new in the bucket or on the web server behind a mount
 ///
-/// A mount trusts names and sizes for a while (`shardfs mount --dir-ttl`). This command makes it forget them, so that
-/// the next look asks the server again. SIGHUP to the process of the mount does the same. Folders of this machine are
-/// watched and need neither.
+/// A mount trusts names and sizes for a while (`shardfs mount --dir-ttl`). This command makes it forget them, and
+/// waits a second until the kernel has too: the next look asks the server again. SIGHUP to the process of the mount does
+/// the same, without the wait. Folders of this machine are watched and need neither.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   shardfs refresh /mnt/bucket
@@ -30,7 +33,11 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     // Looking up this name makes the mount refresh.
     match probe::look(&place.join(".shardfs/refresh"))? {
-        Some(looked) => looked.with_context(|| at.display().to_string()),
+        Some(looked) => {
+            looked.with_context(|| at.display().to_string())?;
+            thread::sleep(KERNEL_FORGETS);
+            Ok(())
+        }
         None => bail!("{}: does not answer", escape::path(at)),
     }
 }
