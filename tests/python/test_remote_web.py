@@ -255,8 +255,29 @@ def test_doctor_says_what_is_missing():
                         and (handler.fail(403, "AccessDenied") or True)]
         blocked = run("doctor", "s3://b/d/", *public(endpoint))
         assert blocked.returncode == 1 and b"s3:GetObject" in blocked.stdout
-        nowhere = run("doctor", "s3://other/", *public(endpoint))
-        assert nowhere.returncode == 1 and b"no such bucket" in nowhere.stdout
+        for url in ("s3://other/", "s3://b/nothing", "s3://b/nothing/", "s3://b/d/y.bin"):
+            nowhere = run("doctor", url, *public(endpoint))
+            assert nowhere.returncode == 1 and b"no such bucket" in nowhere.stdout, url
+            assert b"read" not in nowhere.stdout.partition(b"list")[2]
+
+
+def test_doctor_looks_at_what_the_url_names():
+    store = Store()
+    store.put("d/x.bin", b"x")
+    store.put("other.bin", b"x")
+
+    def only_below(handler):
+        """As a policy that allows one prefix."""
+        is_denied = "list-type" in handler.path and "prefix=d%2F" not in handler.path
+        return is_denied and (handler.fail(403, "AccessDenied") or True)
+
+    with store.serving() as endpoint:
+        for faults in ([], [only_below]):
+            store.faults = faults
+            for url in ("s3://b/d", "s3://b/d/", "s3://b/d/x.bin"):
+                fine = run("doctor", url, *public(endpoint))
+                assert fine.returncode == 0 and b"1 objects and 0 folders" in fine.stdout, fine
+                assert b"d/x.bin of 1 bytes" in fine.stdout
 
 
 @contextlib.contextmanager

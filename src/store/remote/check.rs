@@ -27,6 +27,20 @@ fn disk_cache(options: &Options) -> Result<String, String> {
     Ok(format!("{}: {} blobs, {} of at most {most} bytes", folder.display(), used.blobs, used.bytes))
 }
 
+/// Returns the key of the folder to list: what the URL names, or the folder of the object that it names.
+async fn folder_of(store: &RemoteStore, location: &Location) -> Result<Vec<u8>, FetchError> {
+    let key = &*location.key;
+    let found = match location.split() {
+        Some((folder, _)) => store.look(key, false).await?.map(|node| match node {
+            Node::Object(_) => folder.to_vec(),
+            Node::Folder => [key, b"/"].concat(),
+        }),
+        None if key.is_empty() || location.is_web() => Some(key.to_vec()),
+        None => store.has_keys(key).await?.then(|| key.to_vec()),
+    };
+    found.ok_or(FetchError::Gone)
+}
+
 /// Lists what a URL names, and reads a byte of the first object.
 pub(crate) fn check(location: &Location, options: &Options, is_container_name: IsContainerName) -> Vec<Step> {
     let cache = Cache::new(default_budget(), Verify::Lazy);
@@ -37,15 +51,17 @@ pub(crate) fn check(location: &Location, options: &Options, is_container_name: I
         Err(error) => return vec![("server", Err(error.to_string()))],
     };
     let mut steps = vec![("server", Ok(store.client.store.to_string())), ("disk cache", disk_cache(options))];
+    let mut folder = Vec::new();
     let page = wait(async {
         store.learn().await?;
-        let folder = location.split().map_or(&*location.key, |(folder, _)| folder);
-        store.page(folder, 10, None).await
+        folder = folder_of(&store, location).await?;
+        store.page(&folder, 10, None).await
     });
     let wrong = |error: FetchError| match error {
-        FetchError::Gone => "there is no such bucket or folder".to_owned(),
+        FetchError::Gone => "there is no such bucket, folder or object".to_owned(),
         error => error.to_string(),
     };
+    let is_listed = page.is_ok();
     let first = match page {
         Ok(page) => {
             let (folders, objects): (Vec<_>, Vec<_>) =
@@ -59,10 +75,12 @@ pub(crate) fn check(location: &Location, options: &Options, is_container_name: I
             None
         }
     };
-    let named = location.split().map(|_| location.key.clone());
+    let named = location.split().filter(|_| !folder.starts_with(&location.key)).map(|_| location.key.clone());
     // Reads the named object, or the first one listed if the URL names a folder.
     let Some(key) = named.into_iter().chain(first).find(|key| wait(store.head(key)).is_ok()) else {
-        steps.push(("read", Ok("no object was found here to try it on".into())));
+        if is_listed {
+            steps.push(("read", Ok("no object was found here to try it on".into())));
+        }
         return steps;
     };
     let read = wait(async {

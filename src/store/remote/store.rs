@@ -342,7 +342,7 @@ impl RemoteStore {
     }
 
     /// Asks the server what has this key: an object, or a folder of keys that begin with it.
-    async fn look(&self, key: &[u8], wants_front: bool) -> Result<Option<Node>, FetchError> {
+    pub(super) async fn look(&self, key: &[u8], wants_front: bool) -> Result<Option<Node>, FetchError> {
         let below = [key, b"/"].concat();
         if wants_front {
             return match self.front(key).await {
