@@ -228,6 +228,7 @@ def test_damaged_blobs_are_decoded_again(source, tmp_path, serve):
         assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), pictures)
         assert spilled(mnt)["corrupt"] >= 1
         assert statistics_of(mnt)["cache"]["decoded_bytes"] == pictures.nbytes
+        assert statistics_of(mnt)["problems"] == 1
         problems = [json.loads(line) for line in (mnt / ".shardfs/problems.jsonl").read_text().splitlines()]
         assert any(str(tmp_path / "spill") in json.dumps(problem) for problem in problems), problems
 

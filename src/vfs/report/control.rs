@@ -118,6 +118,7 @@ pub(crate) fn metrics(vfs: &Vfs) -> String {
 }
 
 fn stats(vfs: &Vfs) -> Value {
+    note_damage_on_disk(vfs);
     let cache = vfs.cache();
     let (budget, used) = cache.usage();
     let count = |counter: &AtomicU64| counter.load(Relaxed);
