@@ -329,13 +329,44 @@ def test_parts_that_name_no_state_are_not_put_together():
             assert done.stdout == b""
 
 
+@pytest.mark.parametrize("size", [0, 1, 1000, 300_000])
+@pytest.mark.parametrize("head", ["0", None, "405", "206"])
+def test_the_size_is_asked_where_head_does_not_say_it(head, size):
+    """Servers that make what they send answer HEAD as if it were empty, or without a length."""
+    store = Store()
+    content = bytes(range(250)) * (size // 250) + b"x" * (size % 250)
+    store.put("x.bin", content)
+
+    def answers_head(handler):
+        if handler.command != "HEAD" or not handler.path.startswith("/b/x.bin"):
+            return False
+        handler.send_response(int(head) if head in ("405", "206") else 200)
+        handler.send_header("ETag", '"of HEAD"')
+        if head in ("0", "405"):
+            handler.send_header("Content-Length", "0")
+        else:
+            handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        return True
+
+    store.faults = [with_index, answers_head]
+    with store.serving() as endpoint:
+        assert run("cat", f"{endpoint}/b/x.bin", *quick(endpoint), check=True).stdout == content
+        with mounted(f"{endpoint}/b/", *quick(endpoint)) as mnt:
+            assert (mnt / "x.bin").stat().st_size == size and (mnt / "x.bin").read_bytes() == content
+
+
 def test_a_part_is_not_taken_for_the_whole():
     """Its length is not the object's: the rest would look as if it were not there."""
     store = Store()
     store.put("x.bin", b"a" * 1000)
 
     def in_parts(handler):
-        if "list-type" in handler.path or not handler.path.startswith("/b/x.bin") or "Range" in handler.headers:
+        if "list-type" in handler.path or not handler.path.startswith("/b/x.bin"):
+            return False
+        if handler.headers.get("Range") == "bytes=0-0":
+            return handler.answer(206, b"a", ETag='"x"', Content_Range="bytes 0-0/*") is None
+        if "Range" in handler.headers:
             return False
         if handler.command == "GET":
             return handler.answer(206, b"a" * 102, ETag='"x"', Content_Range="bytes 0-101/1000") is None

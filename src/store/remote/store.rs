@@ -386,16 +386,38 @@ impl RemoteStore {
     /// Returns the size and state of an object.
     pub(super) async fn head(&self, key: &[u8]) -> Result<State, FetchError> {
         let mut attempts = self.client.attempts(None);
-        // To HEAD, Apache does not give the length of an empty file.
-        for method in [Method::HEAD, Method::GET] {
-            let is_head = method == Method::HEAD && self.client.backend.is_web();
-            let answer = match attempts.send(&Ask::new(method, Target::Object(key))).await {
+        let is_web = self.client.backend.is_web();
+        let mut empty = None;
+        // To HEAD, some web servers give no length, or 0 for what is not empty. Apache gives none for an empty file.
+        for (method, is_part) in [(Method::HEAD, false), (Method::GET, true), (Method::GET, false)] {
+            if is_part && !is_web {
+                continue;
+            }
+            let is_head = method == Method::HEAD && is_web;
+            let mut ask = Ask::new(method, Target::Object(key));
+            if is_part {
+                ask.headers.insert(header::RANGE, HeaderValue::from_static("bytes=0-0"));
+            }
+            let answer = match attempts.send(&ask).await {
                 // Some servers have no HEAD, and some addresses are signed for GET alone.
                 Err(FetchError::Denied(_) | FetchError::Failed(_)) if is_head && !attempts.are_over() => continue,
+                // It has no first byte.
+                Err(FetchError::Changed) if is_part => match empty.take() {
+                    Some(state) => return Ok(state),
+                    None => continue,
+                },
                 answer => answer?,
             };
-            if let size @ Some(_) = length_of(&answer) {
-                return Ok(State { size, ..self.client.backend.state(&answer.headers) });
+            let size = match answer.status {
+                StatusCode::PARTIAL_CONTENT if is_part => fetch::part(&answer.headers).and_then(|(_, _, size)| size),
+                _ => length_of(&answer),
+            };
+            if size.is_some() {
+                let state = State { size, ..self.client.backend.state(&answer.headers) };
+                if !is_head || size != Some(0) {
+                    return Ok(state);
+                }
+                empty = Some(state);
             }
         }
         Err(self.client.failed("the server does not say how large the object is"))
