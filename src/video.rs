@@ -16,7 +16,10 @@ use std::{ffi::OsString, process::ExitCode, sync::Arc};
 
 use parking_lot::RwLock;
 
-use crate::format::mp4::{Track, VideoCodec};
+use crate::{
+    format::mp4::{Track, VideoCodec},
+    source::SourceError,
+};
 pub(crate) use pool::{Wanted, decode, decode_ahead};
 
 /// Largest picture in bytes of its pixels.
@@ -71,29 +74,38 @@ fn argument(codec: VideoCodec) -> Option<&'static str> {
 /// # Errors
 /// The reason, in words for users: they name the codec and what is missing.
 pub fn check_codec(codec: VideoCodec) -> Result<(), Arc<str>> {
+    try_codec(codec).unwrap_or_else(|error| Err(error.to_string().into()))
+}
+
+/// Does the same as [`check_codec`], with the reason as the inner `Err`.
+///
+/// # Errors
+/// That what a process needs has run out for now.
+fn try_codec(codec: VideoCodec) -> Result<Result<(), Arc<str>>, SourceError> {
     if cfg!(not(feature = "video")) {
-        return Err(format!("{codec}: this build has no decoders of videos").into());
+        return Ok(Err(format!("{codec}: this build has no decoders of videos").into()));
     }
     if argument(codec).is_none() {
-        return Err(format!("{codec}: there is no decoder for it").into());
+        return Ok(Err(format!("{codec}: there is no decoder for it").into()));
     }
     pool::check(codec)
 }
 
-/// Returns whether frames of a video can be decoded here. May start a process, so ask `ReadContext::may_work` first.
+/// Returns whether frames of a video can be decoded here. May start a process, so ask `ReadContext::may_work` first. The
+/// inner `Err` is the reason, also for pixels other than 4:2:0 with 8 bits.
 ///
 /// # Errors
-/// As [`check_codec`], and for pixels other than 4:2:0 with 8 bits.
-pub fn check(track: &Track) -> Result<(), Arc<str>> {
+/// That what a process needs has run out for now.
+pub fn check(track: &Track) -> Result<Result<(), Arc<str>>, SourceError> {
     let codec = track.codec();
     if track.frame_size() > FRAME {
         let (width, height) = track.size();
-        return Err(format!("{codec}: pictures of {width} × {height} are too large").into());
+        return Ok(Err(format!("{codec}: pictures of {width} × {height} are too large").into()));
     }
     if !has_common_pixels(codec, track.configuration()) {
-        return Err(format!("{codec}: its pixels are not 4:2:0 with 8 bits").into());
+        return Ok(Err(format!("{codec}: its pixels are not 4:2:0 with 8 bits").into()));
     }
-    check_codec(codec)
+    try_codec(codec)
 }
 
 /// Returns whether a configuration states 4:2:0 with 8 bits, or does not state the pixels.

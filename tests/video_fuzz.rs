@@ -65,7 +65,7 @@ struct Seed {
 fn footage(bytes: Vec<u8>, container: u64) -> Option<(Arc<Footage>, ReadContext)> {
     let source: Arc<dyn Source> = Arc::new(bytes);
     let track = Arc::new(Track::read(&*source, &Unlimited).ok()?);
-    video::check(&track).ok()?;
+    video::check(&track).ok()?.ok()?;
     let reader = ReadContext::new(source.clone(), Cache::new(16 << 20, Verify::Lazy), container);
     Some((Footage::new(track, source, 0), reader))
 }

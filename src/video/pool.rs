@@ -7,6 +7,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     convert::Infallible,
+    io,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -200,16 +201,19 @@ fn pool() -> &'static Pool {
 }
 
 /// Returns whether a codec can be decoded. Tries it only once.
-pub(super) fn check(codec: VideoCodec) -> Result<(), Arc<str>> {
+pub(super) fn check(codec: VideoCodec) -> Result<Result<(), Arc<str>>, SourceError> {
     let [av1, h264] = &pool().known;
     let known = if codec == VideoCodec::Av1 { av1 } else { h264 };
     let tried = known.get_or_try_init(|| match Process::start(codec, 0) {
         Ok(_) => Ok(Ok(())),
         Err(Failure::Refused(reason)) => Ok(Err(reason.into())),
         // Not remembered, because it may succeed the next time.
-        Err(Failure::Lost(reason)) => Err(Arc::from(reason)),
+        Err(failure) => Err(failure),
     });
-    tried.unwrap_or_else(Err)
+    tried.or_else(|failure| match failure {
+        Failure::Refused(reason) | Failure::Lost(reason) => Ok(Err(reason.into())),
+        Failure::Short(reason) => Err(io::Error::other(reason).into()),
+    })
 }
 
 /// Returns the pixels of a frame, and decodes them unless the cache has them.

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     cache::BlockError,
     format::mp4::{Track, VideoCodec},
+    source::SourceError,
 };
 
 /// How long a decoder may take for one sample. Even samples of the largest pictures take less than a second.
@@ -33,12 +34,16 @@ pub(super) enum Failure {
     Refused(String),
     /// The process is unusable, or could not be started.
     Lost(String),
+    /// It could not be started now: descriptors, processes or memory ran out.
+    Short(String),
 }
 
 impl From<Failure> for Arc<BlockError> {
     fn from(failure: Failure) -> Self {
-        let (Failure::Refused(reason) | Failure::Lost(reason)) = failure;
-        Self::new(BlockError::Refused(reason))
+        Self::new(match failure {
+            Failure::Refused(reason) | Failure::Lost(reason) => BlockError::Refused(reason),
+            Failure::Short(reason) => SourceError::from(io::Error::other(reason)).into(),
+        })
     }
 }
 
@@ -78,7 +83,14 @@ impl Process {
             command.stdin(OwnedFd::from(theirs)).stdout(memory.try_clone()?).stderr(Stdio::null());
             Ok(Self { child: command.spawn()?, socket, memory: memory.into(), codec, size })
         };
-        let mut started = start().map_err(|error| lost(&format!("a decoder cannot be started: {error}")))?;
+        let mut started = start().map_err(|error| {
+            use libc::{EAGAIN, EMFILE, ENFILE, ENOMEM};
+            let reason = format!("{codec}: a decoder cannot be started: {error}");
+            match error.raw_os_error() {
+                Some(EAGAIN | EMFILE | ENFILE | ENOMEM) => Failure::Short(reason),
+                _ => Failure::Lost(reason),
+            }
+        })?;
         match started.receive()? {
             Message { kind: Kind::Ready, .. } => Ok(started),
             _ => Err(lost("the decoder's process is another program")),

@@ -300,6 +300,24 @@ def test_256_descriptors(writers, many_files):
             unmount(mnt)
 
 
+def test_a_decoder_that_cannot_be_started_is_no_damage():
+    """Where descriptors run out, frames of videos could not be looked at."""
+    codes = {}
+    for most in range(10, 26):
+        done = run("verify", FIXTURES / "pick_and_place", preexec_fn=limited(resource.RLIMIT_NOFILE, most))
+        codes.setdefault(done.returncode, []).append(most)
+    assert codes.keys() == {0, 2}, codes
+
+
+@pytest.mark.parametrize("what, most", [(resource.RLIMIT_STACK, 256 << 10), (resource.RLIMIT_AS, 250 << 20)])
+def test_a_decoder_where_limits_are_low(what, most):
+    # As a user, who may not raise a limit.
+    user = ["setpriv", "--bounding-set", "-sys_resource", "--inh-caps", "-sys_resource"] if os.geteuid() == 0 else []
+    done = subprocess.run([*user, BIN, "verify", FIXTURES / "pick_and_place"], preexec_fn=limited(what, most),
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_soft_limit_is_raised(tmp_path):
     try:
         run("mount", FIXTURES, tmp_path, check=True, preexec_fn=limited(resource.RLIMIT_NOFILE, 64, 4096))

@@ -61,7 +61,7 @@ impl Lerobot {
             (last, left) = (Some(footing.file), left - 1);
             if let Ok(found) = self.video(reader, episode, camera)? {
                 let track = found.footage.track();
-                state = video::check(track).map(|()| Some(track.codec()));
+                state = video::check(track)?.map(|()| Some(track.codec()));
                 break;
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
@@ -15,13 +15,15 @@ const BASE: u64 = 256 << 20;
 /// tables.
 const A_PIXEL_BYTE: u64 = 24;
 
-/// Confines this process, which has one thread. `frame` is the size of the shared memory in bytes.
+/// Confines all threads of this process. `frame` is the size of the shared memory in bytes.
 pub(super) fn confine(frame: u64) -> Result<(), Refused> {
     close_others();
     let taken = taken().ok_or("its memory cannot be counted")?;
     let most = taken.saturating_add(BASE).saturating_add(frame.saturating_mul(A_PIXEL_BYTE));
     let limits = [(Resource::As, most), (Resource::Core, 0), (Resource::Nofile, 0), (Resource::Fsize, frame)];
     for (resource, most) in limits {
+        // Only root may raise a limit.
+        let most = getrlimit(resource).maximum.map_or(most, |maximum| most.min(maximum));
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         setrlimit(resource, limit).map_err(|error| format!("a limit cannot be set: {error}"))?;
     }
@@ -75,5 +77,5 @@ fn filter_calls() -> Result<(), Box<dyn std::error::Error>> {
     let machine = std::env::consts::ARCH.try_into()?;
     let filter = SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, machine)?;
     let program: BpfProgram = filter.try_into()?;
-    Ok(seccompiler::apply_filter(&program)?)
+    Ok(seccompiler::apply_filter_all_threads(&program)?)
 }
