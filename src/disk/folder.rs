@@ -56,8 +56,11 @@ impl Folder {
             made => made?,
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if let Ok(tag) = openat(&own.folder, TAG.0, flags, Mode::RUSR | Mode::WUSR) {
-            io::Write::write_all(&mut File::from(tag), TAG.1)?;
+        if let Ok(tag) = openat(&own.folder, TAG.0, flags, Mode::RUSR | Mode::WUSR)
+            && io::Write::write_all(&mut File::from(tag), TAG.1).is_err()
+        {
+            // The disk is full: the cache rests until it is not.
+            own.discard(TAG.0);
         }
         Ok(own)
     }

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import subprocess
 import threading
 
 import pytest
@@ -78,6 +79,26 @@ def test_the_cache_is_shown_shrunk_and_emptied(store, tmp_path):
         assert (mnt / "large.bin").read_bytes() == store.objects["b"]["d/large.bin"][0]
     (tmp_path / "other").mkdir(mode=0o700)
     assert run("cache", "clear", tmp_path / "other").returncode == 1
+
+
+def test_a_full_disk_is_no_failure(store, tmp_path):
+    if os.geteuid() != 0:
+        pytest.fail("this test mounts a small disk, as root")
+    store, options = store
+    store.put("d/x.bin", b"x" * 100_000)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], check=True)
+    try:
+        with pytest.raises(OSError), open(disk / "full", "wb", buffering=0) as full:
+            while True:
+                full.write(b"x" * 4096)
+        for _ in range(2):
+            done = run("cat", "s3://b/d/x.bin", *options, f"--disk-cache={disk}/cache", check=True)
+            assert done.stdout == b"x" * 100_000
+            assert not (disk / "cache/CACHEDIR.TAG").exists()
+    finally:
+        subprocess.run(["umount", disk], check=True)
 
 
 def test_a_damaged_cache_is_fetched_again(store, tmp_path):
