@@ -242,7 +242,13 @@ fn parsed(line: &[OsString]) -> Cli {
     Cli::try_parse_from(line).unwrap_or_else(|error| {
         let text = error.render().to_string();
         if text.chars().all(|c| c == '\n' || escape::is_printable(c)) {
-            error.exit();
+            match error.print() {
+                Err(failed) if !error.use_stderr() && failed.kind() != io::ErrorKind::BrokenPipe => {
+                    complain(&anyhow::anyhow!("stdout: {failed}"));
+                    std::process::exit(FAILED.into());
+                }
+                _ => std::process::exit(error.exit_code()),
+            }
         }
         text.lines().for_each(|line| say(&escape::escaped(line)));
         std::process::exit(error.exit_code())

@@ -90,6 +90,7 @@ def test_cat_into_closed_pipe():
     ["cat", FIXTURES / "ep_001.wshard/container.json"], ["ls", FIXTURES], ["find", FIXTURES], ["info", FIXTURES / "ep_001.wshard"],
     ["warm", FIXTURES / "ep_001.wshard"], ["verify", FIXTURES / "ep_001.wshard"], ["serve", FIXTURES, "--listen=127.0.0.1:0"],
     ["view", "--no-browser", FIXTURES], ["formats"], ["completions", "bash"], ["reference"], ["status"],
+    ["--help"], ["--version"], ["help", "ls"],
 ], ids=lambda command: command[0])
 def test_a_full_stdout_is_an_error_that_says_so(command):
     with open("/dev/full", "wb") as full:
