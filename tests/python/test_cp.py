@@ -291,6 +291,12 @@ def test_an_index_is_written_through_an_own_link(tmp_path):
     assert walk_files(tmp_path / "indexes") == {"today"}
 
 
+def test_an_index_is_no_stream():
+    done = subprocess.run([BIN, "index", FIXTURES, "-o", "/dev/stdout"], stdin=subprocess.DEVNULL, capture_output=True)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b"shardfs: /dev/stdout: is not an ordinary file\n"
+
+
 def test_full_disk(tmp_path):
     """The first file that finds no room ends the copy; no part of it stays."""
     if os.geteuid() != 0:

@@ -84,6 +84,10 @@ const PARQUET: &[u8; 4] = b"PAR1";
 pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("off");
     let output = &arguments.output;
+    // Such as `/dev/stdout`, a link that no name leads to.
+    if output.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        bail!("{}: is not an ordinary file", output.display());
+    }
     let (to, name) = Destination::of_file(output).with_context(|| output.display().to_string())?;
     let earlier = earlier_index(&to, &name)?;
     let place = Place::find(&arguments.source, arguments.view.checked())?;
