@@ -451,6 +451,13 @@ def test_a_page_below_every_name():
         assert run("ls", f"{address}/d/ep_001.wshard", *QUICK, check=True).stdout.decode().split() == walked(FIXTURES / "ep_001.wshard")
 
 
+@pytest.mark.parametrize("command", ["cat", "ls", "info"])
+def test_what_is_damaged_is_said_of_a_file_by_its_address(command):
+    with answering(files_of({"/d/bad.wshard": (FIXTURES / "ep_001.wshard").read_bytes()[:100]}, {})) as (address, _):
+        done = run(command, f"{address}/d/bad.wshard", *QUICK)
+        assert done.returncode == 1 and "bad.wshard: not shown as a Shard container: truncated" in done.stderr, done
+
+
 def test_lists_as_servers_write_them(tmp_path):
     """Links are escaped otherwise than here, or whole addresses; no link leads elsewhere."""
     files = {"/y=1/": ["a+b.txt", "a&b.txt", "absolute.txt", "whole.txt", "above.txt"]}

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Write},
-    ops::Range,
+    ops::{ControlFlow, Range},
     os::fd::AsFd,
     path::{Path, PathBuf},
 };
@@ -55,6 +55,9 @@ fn one(out: &mut Stdout<File>, path: &Path, arguments: &Arguments) -> anyhow::Re
     let Range { start, end } = arguments.range.clone().unwrap_or(0..u64::MAX);
     let place = Place::find(path, arguments.view.checked())?;
     if place.entry.is_folder() {
+        // By its name alone, if it is damaged.
+        let looked = place.entry.names(&mut |_, _| ControlFlow::Break(()));
+        looked.map_err(|error| anyhow!("{}: {}", path.display(), error.detail()))?;
         bail!("{}: is a folder; `shardfs ls` lists it", path.display());
     }
     let end = end.min(place.entry.size());

@@ -124,7 +124,10 @@ impl SourceTree {
             }
             // It cannot be read now; opening it reports why.
             None | Some(Verdict::Plain) if !self.detection.is_known(&id.path, &id.stat) => Ok(()),
-            _ if self.detection.is_refused(&id.path, &id.stat) => Err(Error::damaged(id.shown(), NO_CONTAINER)),
+            _ if self.detection.is_refused(&id.path, &id.stat) => {
+                let reason = self.problems.last_of(&id.path.to_path_buf());
+                Err(Error::damaged(id.shown(), reason.unwrap_or_else(|| NO_CONTAINER.into())))
+            }
             _ => Err(Error::stale(id.shown())),
         }
     }

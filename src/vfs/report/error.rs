@@ -32,7 +32,7 @@ enum Kind {
     Format(Arc<FormatError>),
     WouldBlock(Wait),
     /// What a file holds is not what its name says.
-    Damaged(&'static str),
+    Damaged(String),
     /// What needs no more than an errno and a reason.
     Plain(i32, Cow<'static, str>),
 }
@@ -74,7 +74,7 @@ impl Error {
     }
 
     /// Returns the error of a file that holds something else than its name says.
-    pub(crate) fn damaged(path: PathBuf, reason: &'static str) -> Self {
+    pub(crate) fn damaged(path: PathBuf, reason: String) -> Self {
         Self::new(Kind::Damaged(reason), path)
     }
 
@@ -223,7 +223,7 @@ impl Error {
             Kind::Block { error, .. } => error.to_string(),
             Kind::Format(error) => error.to_string(),
             Kind::WouldBlock(_) => "it would have to be waited for".into(),
-            Kind::Damaged(reason) => (*reason).into(),
+            Kind::Damaged(reason) => reason.clone(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
     fmt, io,
     ops::ControlFlow,
     os::unix::ffi::OsStrExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -232,6 +232,13 @@ impl Problems {
     /// Returns the message of the newest problem.
     pub(crate) fn last_message(&self) -> Option<String> {
         self.0.lock().in_order.back().map(|(_, _, problem)| problem.message.clone())
+    }
+
+    /// Returns the message of the newest problem of a file.
+    pub(crate) fn last_of(&self, file: &Path) -> Option<String> {
+        let list = self.0.lock();
+        let mut found = list.in_order.iter().rev().map(|(_, _, problem)| problem);
+        found.find(|problem| problem.container == file).map(|problem| problem.message.clone())
     }
 
     /// Returns `problems.jsonl`: one object per line.
