@@ -157,6 +157,9 @@ pub use volume::{
     Array, AttributeValue, Cache, Element, Entries, Entry, EntryKind, Error, ErrorKind, FormatInfo, Likeness, Member,
     MemberKind, OpenOptions, Reader, Slice, Volume, Walk, formats, likeness,
 };
+// For the Python package only.
+#[doc(hidden)]
+pub use wanted::until as until_given_up;
 
 /// The `shardfs` command: what its `main` calls.
 #[cfg(feature = "cli")]

@@ -20,6 +20,7 @@ mod node;
 mod owned;
 mod video;
 mod volume;
+mod waiting;
 
 use pyo3::prelude::*;
 

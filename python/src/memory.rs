@@ -53,7 +53,7 @@ impl Bytes {
         }
     }
 
-    fn as_slice(&self) -> &[u8] {
+    pub(crate) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Heap(bytes) => bytes,
             Self::Map(map) => map,

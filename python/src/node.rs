@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     thread,
     time::UNIX_EPOCH,
@@ -22,15 +22,19 @@ use pyo3::{
 use shardfs::{AttributeValue, Entry, EntryKind, Error, ItemInfo, Member, MemberKind, ObjectField, Slice};
 
 use crate::{
-    error::{Panicked, caught, detached, fault, guarded, to_python},
+    error::{Panicked, caught, detached, fault, to_python},
     memory::{Bytes, Memory, no_memory},
     owned::Owned,
+    waiting::{interruptible, is_far, waited},
 };
 
 /// Bytes of a file that are read before memory for all of it is taken, if that is much: more than a block that is
 /// decoded whole has.
 const FIRST: usize = 4 << 10;
 const LARGE: usize = 64 << 20;
+
+/// Smallest read in bytes that signals end, of files of this machine. Handing it to another thread takes 5 µs.
+const LONG: u64 = 4 << 20;
 
 /// A file or folder, as a mount would show it.
 #[pyclass(module = "shardfs._core", frozen)]
@@ -44,10 +48,43 @@ impl Node {
         Self { entry: Owned::new(entry), source }
     }
 
-    /// Runs work that may wait, without the interpreter's lock.
-    fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Entry) -> Result<T, Error> + Send) -> PyResult<T> {
+    /// Runs work that may wait, without the interpreter's lock. Signals end it if it may wait for a server.
+    fn run<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Entry) -> Result<T, Error> + Send + 'static,
+    ) -> PyResult<T> {
+        self.run_as(py, is_far(&self.source), work)
+    }
+
+    /// Does the same, with the choice whether signals end it.
+    fn run_as<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        is_long: bool,
+        work: impl FnOnce(&Entry) -> Result<T, Error> + Send + 'static,
+    ) -> PyResult<T> {
         let entry = self.entry.get()?;
+        if is_long {
+            let entry = entry.clone();
+            return waited(py, &self.source, move || work(&entry));
+        }
         detached(py, &self.source, || work(entry))
+    }
+
+    /// Returns so many bytes, which `fill` writes.
+    fn filled(
+        &self,
+        py: Python<'_>,
+        length: u64,
+        fill: impl FnOnce(&Entry, &mut [u8]) -> Result<(), Error> + Send + 'static,
+    ) -> PyResult<Bytes> {
+        let bytes = self.run_as(py, length >= LONG || is_far(&self.source), move |entry| {
+            let Ok(mut bytes) = Bytes::zeroed(length) else { return Ok(None) };
+            fill(entry, bytes.as_mut())?;
+            Ok(Some(bytes))
+        })?;
+        bytes.ok_or_else(|| no_memory(length))
     }
 }
 
@@ -147,7 +184,7 @@ impl Node {
 
     /// The node at a path below this folder.
     fn get(&self, py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        Ok(Self::new(self.run(py, |entry| entry.get(path))?, self.source.clone()))
+        Ok(Self::new(self.run(py, move |entry| entry.get(path))?, self.source.clone()))
     }
 
     /// The names that the folder lists, each with its kind. Nothing is looked up.
@@ -165,13 +202,13 @@ impl Node {
     /// The listed entries of the folder.
     fn children(&self) -> PyResult<Nodes> {
         let entries: Found = Box::new(self.entry.get()?.entries());
-        Ok(Nodes { entries: Owned::new(Mutex::new(entries)), source: self.source.clone() })
+        Ok(Nodes::new(entries, self.source.clone()))
     }
 
     /// Everything below the folder, folders before their contents.
     fn walk(&self) -> PyResult<Nodes> {
         let entries: Found = Box::new(self.entry.get()?.walk());
-        Ok(Nodes { entries: Owned::new(Mutex::new(entries)), source: self.source.clone() })
+        Ok(Nodes::new(entries, self.source.clone()))
     }
 
     /// Name of the format of the container that contains this, or that this is.
@@ -217,12 +254,12 @@ impl Node {
 
     /// The path of an episode's folder below the container.
     fn episode_folder(&self, py: Python<'_>, position: u64) -> PyResult<String> {
-        self.run(py, |entry| entry.episode_folder(position))
+        self.run(py, move |entry| entry.episode_folder(position))
     }
 
     /// Number of frames of an episode.
     fn episode_frames(&self, py: Python<'_>, position: u64) -> PyResult<u64> {
-        self.run(py, |entry| entry.episode_frames(position))
+        self.run(py, move |entry| entry.episode_frames(position))
     }
 
     /// Description of the array that the file shows: short name of the element type, numpy's type string, bytes of an
@@ -261,7 +298,7 @@ impl Node {
     /// Some rows of a file of lines of JSON, with marks for what JSON has no form for. None for files whose lines have
     /// nothing to mark.
     fn exact_rows<'py>(&self, py: Python<'py>, low: u64, high: u64) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        Ok(self.run(py, |entry| entry.exact_rows(low..high))?.map(|lines| PyBytes::new(py, &lines)))
+        Ok(self.run(py, move |entry| entry.exact_rows(low..high))?.map(|lines| PyBytes::new(py, &lines)))
     }
 
     /// Whether the container that contains this has groups of its own.
@@ -283,8 +320,8 @@ impl Node {
     }
 
     /// The kind and node of the group or array of a name in this folder; None if there is none.
-    fn member(&self, py: Python<'_>, name: &str) -> PyResult<Option<(&'static str, Self)>> {
-        let found = self.run(py, |entry| entry.member(name))?;
+    fn member(&self, py: Python<'_>, name: String) -> PyResult<Option<(&'static str, Self)>> {
+        let found = self.run(py, move |entry| entry.member(&name))?;
         Ok(found.map(|member| (word(member.kind), Self::new(member.entry, self.source.clone()))))
     }
 
@@ -339,25 +376,29 @@ impl Node {
     ) -> PyResult<Memory> {
         let too_many = || PyValueError::new_err("slices beyond what an array can hold");
         let count = slices.iter().try_fold(itemsize, |size, (.., count)| size.checked_mul(*count));
-        let mut bytes = guarded(py, || Bytes::zeroed(count.unwrap_or(u64::MAX)))?.map_err(no_memory)?;
-        count.ok_or_else(too_many)?;
         let slices: Vec<_> = slices.into_iter().map(|(start, step, count)| Slice { start, step, count }).collect();
-        self.run(py, |entry| entry.read_slices(&slices, bytes.as_mut()))?;
+        let read = move |entry: &Entry, out: &mut [u8]| entry.read_slices(&slices, out);
+        let bytes = self.filled(py, count.ok_or_else(too_many)?, read)?;
         Ok(Memory::new(bytes, typestr, shape))
     }
 
     /// Up to `length` bytes of the file; fewer only at its end.
     fn read<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyBytes>> {
         let length = length.min(self.entry.get()?.size().saturating_sub(offset));
+        if is_far(&self.source) {
+            let bytes = self.filled(py, length, move |entry, out| entry.read_into(offset, out).map(drop))?;
+            return Ok(PyBytes::new(py, bytes.as_slice()));
+        }
         let length = usize::try_from(length).map_err(|_| no_memory(length))?;
         // The interpreter writes zeros to all of it first. A size that a damaged file states is no reason for that.
         let mut first = [0; FIRST];
         let first = if length > LARGE { &mut first[..] } else { &mut [] };
-        self.run(py, |entry| entry.read_into(offset, first))?;
+        let entry = self.entry.get()?;
+        detached(py, &self.source, || entry.read_into(offset, first))?;
         PyBytes::new_with(py, length, |out| {
             let (front, rest) = out.split_at_mut(first.len());
             front.copy_from_slice(first);
-            self.run(py, |entry| entry.read_into(offset + front.len() as u64, rest))
+            detached(py, &self.source, || entry.read_into(offset + front.len() as u64, rest))
         })
     }
 
@@ -370,8 +411,7 @@ impl Node {
         typestr: &str,
         shape: Py<PyTuple>,
     ) -> PyResult<Memory> {
-        let mut bytes = guarded(py, || Bytes::zeroed(length))?.map_err(no_memory)?;
-        self.run(py, |entry| entry.read_into(offset, bytes.as_mut()))?;
+        let bytes = self.filled(py, length, move |entry, out| entry.read_into(offset, out).map(drop))?;
         Ok(Memory::new(bytes, typestr, shape))
     }
 
@@ -384,7 +424,7 @@ impl Node {
         typestr: &str,
         shape: Py<PyTuple>,
     ) -> PyResult<Option<Memory>> {
-        let leased = self.run(py, |entry| entry.leased(offset, length))?;
+        let leased = self.run(py, move |entry| entry.leased(offset, length))?;
         Ok(leased.map(|leased| Memory::new(Bytes::Leased(leased), typestr, shape)))
     }
 
@@ -400,9 +440,7 @@ impl Node {
     ) -> PyResult<Memory> {
         let too_far = || PyValueError::new_err("rows beyond what a file can hold");
         let length = row.checked_mul(numbers.len() as u64).ok_or_else(too_far)?;
-        let mut bytes = guarded(py, || Bytes::zeroed(length))?.map_err(no_memory)?;
-        self.run(py, |entry| {
-            let mut rest = bytes.as_mut();
+        let bytes = self.filled(py, length, move |entry, mut rest| {
             // Consecutive rows are read together.
             for run in numbers.chunk_by(|here, next| here.checked_add(1) == Some(*next)) {
                 let (here, after) = rest.split_at_mut((row * run.len() as u64) as usize);
@@ -420,8 +458,14 @@ type Found = Box<dyn Iterator<Item = Result<Entry, Error>> + Send>;
 /// Nodes, found during the iteration.
 #[pyclass(module = "shardfs._core", frozen)]
 pub(crate) struct Nodes {
-    entries: Owned<Mutex<Found>>,
+    entries: Owned<Arc<Mutex<Found>>>,
     source: Arc<str>,
+}
+
+impl Nodes {
+    fn new(entries: Found, source: Arc<str>) -> Self {
+        Self { entries: Owned::new(Arc::new(Mutex::new(entries))), source }
+    }
 }
 
 #[pymethods]
@@ -431,9 +475,10 @@ impl Nodes {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Node>> {
-        let entries = self.entries.get()?;
-        let next = || entries.lock().unwrap_or_else(PoisonError::into_inner).next().transpose();
-        let entry = detached(py, &self.source, next)?;
+        let entries = self.entries.get()?.clone();
+        let next = move || entries.lock().unwrap_or_else(PoisonError::into_inner).next().transpose();
+        let entry =
+            if is_far(&self.source) { waited(py, &self.source, next)? } else { detached(py, &self.source, next)? };
         Ok(entry.map(|entry| Node::new(entry, self.source.clone())))
     }
 }
@@ -446,32 +491,10 @@ type Read = (Py<Node>, u64, u64, String, Py<PyTuple>);
 pub(crate) fn read_many<'py>(py: Python<'py>, reads: Vec<Read>, threads: usize) -> PyResult<Bound<'py, PyList>> {
     let mut jobs = Vec::new();
     for (node, offset, length, ..) in &reads {
-        jobs.push((node.get().entry.get()?, *offset, *length));
+        jobs.push((node.get().entry.get()?.clone(), *offset, *length));
     }
-    let done: Vec<Mutex<Option<Result<Bytes, Failure>>>> = jobs.iter().map(|_| Mutex::default()).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some((job, (entry, offset, length))) =
-            Some(next.fetch_add(1, Relaxed)).and_then(|n| Some((n, jobs.get(n)?)))
-        {
-            let read = || {
-                let mut bytes = Bytes::zeroed(*length).map_err(Failure::Memory)?;
-                entry.read_into(*offset, bytes.as_mut()).map_err(Failure::Read)?;
-                Ok(bytes)
-            };
-            let result = caught(read).unwrap_or_else(|Panicked| Err(Failure::Panic));
-            *done[job].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        }
-    };
-    guarded(py, || {
-        thread::scope(|scope| {
-            for _ in 1..threads.min(jobs.len()) {
-                // If a thread cannot be started, the others do its part.
-                let _ = thread::Builder::new().name("read".into()).spawn_scoped(scope, work);
-            }
-            work();
-        });
-    })?;
+    let is_given_up = Arc::<AtomicBool>::default();
+    let done = interruptible(py, is_given_up.clone(), move || all_read(&jobs, threads, &is_given_up))?;
     let list = PyList::empty(py);
     for ((node, _, length, typestr, shape), result) in reads.iter().zip(done) {
         match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -483,6 +506,39 @@ pub(crate) fn read_many<'py>(py: Python<'py>, reads: Vec<Read>, threads: usize) 
         }
     }
     Ok(list)
+}
+
+/// Makes reads (file, offset, length) on `threads` threads at once, until they are given up.
+fn all_read(
+    jobs: &[(Entry, u64, u64)],
+    threads: usize,
+    is_given_up: &Arc<AtomicBool>,
+) -> Vec<Mutex<Option<Result<Bytes, Failure>>>> {
+    let done: Vec<_> = jobs.iter().map(|_| Mutex::default()).collect();
+    let next = AtomicUsize::new(0);
+    let each = || {
+        while !is_given_up.load(Relaxed)
+            && let Some((job, (entry, offset, length))) =
+                Some(next.fetch_add(1, Relaxed)).and_then(|n| Some((n, jobs.get(n)?)))
+        {
+            let read = || {
+                let mut bytes = Bytes::zeroed(*length).map_err(Failure::Memory)?;
+                entry.read_into(*offset, bytes.as_mut()).map_err(Failure::Read)?;
+                Ok(bytes)
+            };
+            let result = caught(read).unwrap_or_else(|Panicked| Err(Failure::Panic));
+            *done[job].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        }
+    };
+    let work = || shardfs::until_given_up(is_given_up.clone(), each);
+    thread::scope(|scope| {
+        for _ in 1..threads.min(jobs.len()) {
+            // If a thread cannot be started, the others do its part.
+            let _ = thread::Builder::new().name("read".into()).spawn_scoped(scope, work);
+        }
+        work();
+    });
+    done
 }
 
 /// Why a read of [`read_many`] failed.

@@ -10,6 +10,7 @@ mod owned;
 mod toys;
 mod video;
 mod volume;
+mod waiting;
 
 use pyo3::prelude::*;
 

@@ -3,12 +3,13 @@
 use std::{ffi::OsString, fs, path::PathBuf, sync::Arc};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use shardfs::Verify;
+use shardfs::{FollowLinks, Verify};
 
 use crate::{
     error::{detached, guarded},
     node::Node,
     owned::Owned,
+    waiting::{is_far, waited},
 };
 
 /// A budget in bytes for decoded blocks.
@@ -43,18 +44,36 @@ pub(crate) struct Volume {
 
 #[pymethods]
 impl Volume {
-    /// Opens a folder, a container, or an address; `formats` says which formats are shown as folders. For a path in it,
-    /// an address need not be one that the server lists.
+    /// Opens a folder, a container, or an address; `formats` says which formats are shown as folders, `follow_links` which
+    /// symbolic links are followed. For a path in it, an address need not be one that the server lists.
     #[new]
-    #[pyo3(signature = (source, cache, formats=None, checks_folder=true))]
-    fn new(py: Python<'_>, source: &str, cache: &Cache, formats: Option<&str>, checks_folder: bool) -> PyResult<Self> {
-        let mut options = shardfs::Volume::options().cache(cache.0.get()?).checks_folder(checks_folder);
+    #[pyo3(signature = (source, cache, formats=None, checks_folder=true, follow_links="no"))]
+    fn new(
+        py: Python<'_>,
+        source: &str,
+        cache: &Cache,
+        formats: Option<&str>,
+        checks_folder: bool,
+        follow_links: &str,
+    ) -> PyResult<Self> {
+        let follow = match follow_links {
+            "outside" => FollowLinks::Outside,
+            "inside" => FollowLinks::Inside,
+            _ => FollowLinks::No,
+        };
+        let options = shardfs::Volume::options().cache(cache.0.get()?).checks_folder(checks_folder);
+        let mut options = options.follow_links(follow);
         if let Some(list) = formats {
             options = options.formats(list).map_err(|error| PyValueError::new_err(error.to_string()))?;
         }
         // Without the login or token of an address.
         let shown: Arc<str> = shardfs::shown(std::path::Path::new(source)).to_string_lossy().into();
-        let volume = detached(py, &shown, || options.open(source))?;
+        let volume = if is_far(source) {
+            let source = source.to_owned();
+            waited(py, &shown, move || options.open(source))?
+        } else {
+            detached(py, &shown, || options.open(source))?
+        };
         Ok(Self { volume: Owned::new(volume), source: shown })
     }
 
@@ -62,8 +81,10 @@ impl Volume {
     /// container even if that was done a moment ago.
     #[pyo3(signature = (path, anew=false))]
     fn get(&self, py: Python<'_>, path: PathBuf, anew: bool) -> PyResult<Node> {
-        let volume = self.volume.get()?;
-        let entry = detached(py, &self.source, || if anew { volume.get(path) } else { volume.root()?.get(path) })?;
+        let volume = self.volume.get()?.clone();
+        let look = move || if anew { volume.get(path) } else { volume.root()?.get(path) };
+        let entry =
+            if is_far(&self.source) { waited(py, &self.source, look)? } else { detached(py, &self.source, look)? };
         Ok(Node::new(entry, self.source.clone()))
     }
 }

@@ -11,9 +11,11 @@ import pickle
 import pydoc
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from pathlib import Path
 
@@ -444,6 +446,33 @@ def checks(container, name, seed):
         index = random_index(BLOCKS[name].shape, rng)
         assert np.array_equal(*both(container[name], BLOCKS[name], index))
     return os.getpid(), np.asarray(container[name]).tobytes()
+
+
+def test_signals_are_handled_while_arrays_are_read(tmp_path):
+    """Their handlers run at once. One that returns changes nothing, and one that raises ends the call."""
+    values = RNG.integers(0, 4, 32 << 20, dtype="u1")
+    np.savez_compressed(tmp_path / "x.npz", values=values)
+    array = sh.open(tmp_path / "x.npz")["values"]
+    sh.read_many([array])
+    times = []
+    before = signal.signal(signal.SIGALRM, lambda *_: times.append(time.monotonic()))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        found = sh.read_many([array] * 8, threads=1)
+        assert time.monotonic() - times[0] > 0.2 and all(np.array_equal(each, values) for each in found)
+
+        def stop(*_):
+            raise TimeoutError("stopped")
+
+        signal.signal(signal.SIGALRM, stop)
+        for read in (lambda: sh.read_many([array] * 8, threads=1), lambda: [array[:] for _ in range(8)]):
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            with pytest.raises(TimeoutError, match="stopped"):
+                read()
+        assert np.array_equal(array[5:9], values[5:9])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

@@ -3,7 +3,12 @@ chained in fsspec."""
 
 import multiprocessing
 import os
+import signal
+import socket
+import subprocess
+import sys
 import threading
+import time
 
 import fsspec
 import numpy as np
@@ -122,6 +127,22 @@ def test_addresses_that_are_none_are_exceptions_without_their_secrets():
             with pytest.raises(Exception) as error:
                 sh.open(url)
             assert "geheim" not in f"{error.value!s} {error.value!r} {error.value.__dict__}", url
+
+
+@pytest.mark.parametrize("call", ["shardfs.open({!r} + 'x.kdb')",
+                                  "fsspec.open('shardfs://x.kdb/info.json', source={!r}).open()"])
+def test_ctrl_c_ends_waiting_for_a_server(call):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        call = call.format(f"http://127.0.0.1:{server.getsockname()[1]}/")
+        code = f"import fsspec, shardfs\ntry:\n    {call}\nexcept KeyboardInterrupt:\n    print('interrupted')"
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+            # The request has come, and gets no answer.
+            with server.accept()[0]:
+                process.send_signal(signal.SIGINT)
+                begun = time.monotonic()
+                said, _ = process.communicate(timeout=60)
+        assert said == "interrupted\n" and time.monotonic() - begun < 10
 
 
 @pytest.mark.parametrize("refused", [403, 404])
