@@ -190,6 +190,10 @@ impl Vfs {
             }
         };
         options.cache = Some(cache.clone());
+        #[cfg(feature = "remote")]
+        if let Some(reason) = crate::store::remote::unknown(source) {
+            return Err(Error::invalid(shown, reason));
+        }
         let (store, top, alone) = Self::open_store(source, &options, &cache, may_be_one).map_err(named)?;
         let store = Arc::new(Unveiled(store));
         let path = alone.as_ref().map(FilePath::to_path_buf).unwrap_or_default();

@@ -59,7 +59,7 @@ use std::{
 
 pub(crate) use auth::address::Address;
 pub(crate) use check::{Step, check};
-pub(crate) use location::{Location, is_url};
+pub(crate) use location::{Location, is_url, unknown};
 pub(crate) use store::{IsContainerName, RemoteStore};
 
 use self::listing::names;

@@ -111,7 +111,8 @@ def test_another_object_is_changed(bucket):
     assert np.array_equal(first, sh.open(FIXTURES / "ep_001.wshard")["signal/joint_pos"][0])
 
 
-@pytest.mark.parametrize("url, said", [("s3://", "s3://: open: write s3://BUCKET/KEY"), ("foo://bar", "foo://bar: open: ")])
+@pytest.mark.parametrize("url, said", [("s3://", "s3://: open: write s3://BUCKET/KEY"),
+                                       ("foo://bar", "foo://bar: not a URL that is known; they begin with s3://, ")])
 def test_addresses_that_are_none_are_named_once(url, said):
     with pytest.raises(OSError) as error:
         sh.open(url)

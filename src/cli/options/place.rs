@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail};
 
 use super::remote;
 use crate::{
-    store::remote::is_url,
+    store::remote::{is_url, unknown},
     tree,
     vfs::{self, FileKind, Vfs},
     volume::{Entry, EntryKind, Error},
@@ -169,6 +169,9 @@ pub(in crate::cli) fn split(path: &Path, options: &vfs::Options) -> anyhow::Resu
     let formats = options.formats;
     if is_url(path) {
         return Ok(remote::split(path, formats));
+    }
+    if let Some(reason) = unknown(path) {
+        bail!("{}: {reason}", path.display());
     }
     let mut host = PathBuf::new();
     let mut inside: Vec<OsString> = Vec::new();

@@ -90,6 +90,15 @@ pub(crate) fn is_url(path: &Path) -> bool {
     scheme(path.as_os_str()).is_some()
 }
 
+/// Says which URLs there are, for a path that begins like one, is none of them and does not exist.
+pub(crate) fn unknown(path: &Path) -> Option<String> {
+    let (front, _) = path.to_str()?.split_once("://")?;
+    let is_scheme =
+        !front.is_empty() && front.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    let known = SCHEMES.map(|(prefix, _)| prefix).join(", ");
+    (is_scheme && !is_url(path) && !path.exists()).then(|| format!("not a URL that is known; they begin with {known}"))
+}
+
 fn scheme(text: &OsStr) -> Option<(&'static str, Scheme)> {
     let text = text.as_bytes();
     SCHEMES
