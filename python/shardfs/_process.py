@@ -6,6 +6,7 @@ not have. Objects know their place by name (source, path, state), and look it up
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -130,7 +131,10 @@ def split(source: Source, formats: str | Iterable[str] | None = None) -> tuple[W
     if source.startswith("file://"):
         source = source[len("file://"):]
     # Links in the path are followed once, here, as open(2) would. Below the source none is followed.
-    return "/", (_core.real_path(source) or os.path.realpath(source))[1:]
+    real = _core.real_path(source)
+    if real is None and any(len(os.fsencode(part)) > 255 for part in source.split("/")):
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), source)
+    return "/", (real or os.path.realpath(source))[1:]
 
 
 def shown(source: Where, path: str) -> str:

@@ -783,6 +783,13 @@ def test_headers_have_a_limit(tmp_path):
         container["bomb"].shape
 
 
+def test_a_name_that_is_too_long_is_the_systems_error(tmp_path):
+    for path in (tmp_path / ("x" * 300), tmp_path / "x" / ("ü" * 128) / "y"):
+        with pytest.raises(OSError) as error:
+            sh.open(path)
+        assert (error.value.errno, error.value.filename) == (errno.ENAMETOOLONG, str(path))
+
+
 def test_opening_a_folder_again_shows_its_last_change(tmp_path):
     """As a file's, at once: arrays that are added, resized and rewritten."""
     store = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=2)
