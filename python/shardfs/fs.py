@@ -10,6 +10,9 @@ other filesystem (or one with options), files are copied into a temporary folder
 opened.
 """
 
+from __future__ import annotations
+
+import datetime
 import errno
 import hashlib
 import io
@@ -17,9 +20,11 @@ import os
 import posixpath
 import tempfile
 import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
 
-from fsspec import filesystem
-from fsspec.spec import AbstractFileSystem
+from fsspec import filesystem  # type: ignore[import-untyped]
+from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
 from . import _core, _process
 from ._files import Readable
@@ -33,7 +38,7 @@ _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs"
             "https": "https", "hf": "hf"}
 
 
-class ShardFileSystem(AbstractFileSystem):
+class ShardFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """The tree that a mount shows, read-only.
 
     Args:
@@ -50,11 +55,13 @@ class ShardFileSystem(AbstractFileSystem):
     protocol = "shardfs"
     root_marker = ""
 
-    def __init__(self, source=None, fo=None, target_protocol=None, target_options=None, formats=None, **options):
+    def __init__(self, source: _process.Source | None = None, fo: Any = None, target_protocol: Any = None,
+                 target_options: dict[str, Any] | None = None, formats: str | Iterable[str] | None = None,
+                 **options: Any) -> None:
         super().__init__(source=source, fo=fo, target_protocol=target_protocol, target_options=target_options,
                          formats=formats, **options)
         self._machine, _ = _process.split("/", formats)
-        self._copies = None
+        self._copies: _Copies | None = None
         if source is None and target_protocol is not None:
             source = _address(fo, target_protocol, target_options)
             if source is None:
@@ -62,14 +69,14 @@ class ShardFileSystem(AbstractFileSystem):
         self._top = _process.split(source, formats) if source is not None else None
 
     @classmethod
-    def _strip_protocol(cls, path):
+    def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(each) for each in path]
         path = os.fspath(path)
         path = path.removeprefix("shardfs://")
         return path.rstrip("/") or ("/" if path.startswith("/") else cls.root_marker)
 
-    def _node(self, path):
+    def _node(self, path: str) -> Any:
         path = self._strip_protocol(path)
         try:
             if self._copies is not None:
@@ -85,7 +92,7 @@ class ShardFileSystem(AbstractFileSystem):
             # A path below a file does not exist for fsspec.
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
 
-    def _describe(self, node, path):
+    def _describe(self, node: Any, path: str) -> dict[str, Any]:
         kind = {"folder": "directory", "file": "file"}.get(node.kind, "other")
         info = {"name": path, "size": node.size if kind == "file" else 0, "type": kind, "mtime": node.mtime,
                 "mode": node.mode}
@@ -96,19 +103,19 @@ class ShardFileSystem(AbstractFileSystem):
             info.update(dtype=descr, shape=shape, codec=codec)
         return info
 
-    def info(self, path, **options):
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
         try:
             return self._describe(self._node(path), path)
         except DamagedBlock:
             # What its folder lists is there, even if its size cannot be known.
             listed = self.ls(posixpath.dirname(path)) if posixpath.basename(path) else []
-            found = next((info for info in listed if info["name"] == path), None)
+            found: dict[str, Any] | None = next((info for info in listed if info["name"] == path), None)
             if found is None:
                 raise
             return found
 
-    def ls(self, path, detail=True, **options):
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         path = self._strip_protocol(path)
         if self._copies is not None:
             found = self._copies.ls(path)
@@ -123,7 +130,7 @@ class ShardFileSystem(AbstractFileSystem):
             found = list(self._children(node, join))
         return found if detail else [info["name"] for info in found]
 
-    def _children(self, node, join):
+    def _children(self, node: Any, join: Callable[[str], str]) -> Iterator[dict[str, Any]]:
         children = iter(node.children())
         while True:
             try:
@@ -138,7 +145,7 @@ class ShardFileSystem(AbstractFileSystem):
             else:
                 yield self._describe(child, join(child.name))
 
-    def exists(self, path, **options):
+    def exists(self, path: str, **options: Any) -> bool:
         try:
             self._node(path)
         except (FileNotFoundError, ValueError):
@@ -147,47 +154,48 @@ class ShardFileSystem(AbstractFileSystem):
             self.info(path)
         return True
 
-    def du(self, path, total=True, maxdepth=None, withdirs=False, **options):
+    def du(self, path: str, total: bool = True, maxdepth: int | None = None, withdirs: bool = False,
+           **options: Any) -> Any:
         """As in fsspec; files whose size cannot be known count as 0."""
         sizes = super().du(path, total=False, maxdepth=maxdepth, withdirs=withdirs, **options)
         sizes = {name: size or 0 for name, size in sizes.items()}
         return sum(sizes.values()) if total else sizes
 
-    def isfile(self, path):
+    def isfile(self, path: str) -> bool:
         return self.exists(path) and self.info(path)["type"] == "file"
 
-    def isdir(self, path):
+    def isdir(self, path: str) -> bool:
         return self.exists(path) and self.info(path)["type"] == "directory"
 
-    def modified(self, path):
-        import datetime
+    def modified(self, path: str) -> datetime.datetime:
         return datetime.datetime.fromtimestamp(self._node(path).mtime, tz=datetime.timezone.utc)
 
     created = modified
 
-    def ukey(self, path):
+    def ukey(self, path: str) -> str:
         """Returns a name for the state of the file, or of the container that it lies in."""
         return f"{self._strip_protocol(path)}@{self._node(path).state}"
 
     checksum = ukey
 
-    def _open(self, path, mode="rb", block_size=None, **options):
+    def _open(self, path: str, mode: str = "rb", block_size: Any = None, **options: Any) -> _File:
         if mode != "rb":
             _read_only(path)
         return _File(self, path, block_size if isinstance(block_size, int) else 256 << 10)
 
-    def _file(self, path):
-        node = self._node(path)
+    def _file(self, path: str) -> _core.Node:
+        node: _core.Node = self._node(path)
         if node.kind != "file":
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return node
 
-    def cat_file(self, path, start=None, end=None, **options):
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         node = self._file(path)
         first, last = _range(start, end, node.size)
         return node.read(first, max(last - first, 0))
 
-    def cat_ranges(self, paths, starts, ends, max_gap=None, on_error="return", **options):
+    def cat_ranges(self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None, on_error: str = "return",
+                   **options: Any) -> list[Any]:
         """Reads ranges of files on all cores at once."""
         if not isinstance(paths, list):
             raise TypeError("paths: a list")
@@ -195,7 +203,9 @@ class ShardFileSystem(AbstractFileSystem):
         ends = ends if isinstance(ends, list) else [ends] * len(paths)
         if not len(paths) == len(starts) == len(ends):
             raise ValueError("paths, starts and ends are of different lengths")
-        found, jobs, nodes = [None] * len(paths), [], {}
+        found: list[Any] = [None] * len(paths)
+        jobs: list[tuple[int, Any]] = []
+        nodes: dict[str, _core.Node] = {}
         for at, (path, start, end) in enumerate(zip(paths, starts, ends)):
             try:
                 node = nodes.get(path)
@@ -215,7 +225,7 @@ class ShardFileSystem(AbstractFileSystem):
             raise failed
         return found
 
-    def get_file(self, rpath, lpath, callback=None, outfile=None, **options):
+    def get_file(self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **options: Any) -> None:
         if self.isdir(rpath):
             os.makedirs(lpath, exist_ok=True)
             return
@@ -236,26 +246,26 @@ class ShardFileSystem(AbstractFileSystem):
             if close:
                 outfile.close()
 
-    def mkdir(self, path, *args, **options):
+    def mkdir(self, path: Any, *args: Any, **options: Any) -> NoReturn:
         _read_only(path)
 
     makedirs = rmdir = touch = cp_file = put_file = pipe_file = _rm = rm_file = rm = mv = copy = put = mkdir
 
-    def pipe(self, path, *args, **options):
+    def pipe(self, path: Any, *args: Any, **options: Any) -> NoReturn:
         _read_only(path)
 
 
-def _read_only(path):
+def _read_only(path: Any) -> NoReturn:
     raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
 
-def _range(start, end, size):
+def _range(start: int | None, end: int | None, size: int) -> tuple[int, int]:
     """Returns a range as in slices of Python: negative numbers count from the end."""
     first, last, _ = slice(start, end).indices(size)
     return first, last
 
 
-def _bytes(memory):
+def _bytes(memory: _core.Memory) -> bytes:
     import numpy as np
     return np.asarray(memory).tobytes()
 
@@ -265,7 +275,7 @@ class _File(io.BufferedReader):
 
     mode = "rb"
 
-    def __init__(self, fs, path, block_size, position=0):
+    def __init__(self, fs: ShardFileSystem, path: str, block_size: int, position: int = 0) -> None:
         self._node = fs._file(path)
         super().__init__(Readable(self._node), block_size)
         self.fs, self.path = fs, path
@@ -275,21 +285,21 @@ class _File(io.BufferedReader):
             self.seek(position)
 
     @property
-    def details(self):
+    def details(self) -> dict[str, Any]:
         return self.fs.info(self.path)
 
-    def _fetch_range(self, start, end):
+    def _fetch_range(self, start: int, end: int) -> bytes:
         return self._node.read(start, max(end - start, 0))
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.fs, self.path, self.blocksize, self.tell())
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # Files of Python refuse to be pickled here.
         return self.__reduce__()
 
 
-def _address(fo, protocol, options):
+def _address(fo: str, protocol: Any, options: Any) -> str | None:
     """Returns the address that a chained URL leads to if shardfs reads it itself; otherwise None."""
     protocol = protocol if isinstance(protocol, str) else protocol[0]
     if protocol in ("file", "local"):
@@ -303,14 +313,15 @@ def _address(fo, protocol, options):
 class _Copies:
     """Files of another filesystem, copied into a temporary folder when they are first opened."""
 
-    def __init__(self, other, top, machine):
+    def __init__(self, other: Any, top: str, machine: _process.Where) -> None:
         self._other, self._top, self._machine = other, other._strip_protocol(top), machine
-        self._lock, self._process, self._folder = threading.Lock(), None, None
+        self._lock, self._process = threading.Lock(), -1
+        self._folder: tempfile.TemporaryDirectory[str]
 
-    def _theirs(self, path):
+    def _theirs(self, path: str) -> str:
         return posixpath.join(self._top, path) if path else self._top
 
-    def ls(self, path):
+    def ls(self, path: str) -> list[dict[str, Any]] | None:
         """Lists a folder of the other filesystem; None for a path inside one of its files."""
         try:
             if not self._other.isdir(self._theirs(path)):
@@ -329,13 +340,13 @@ class _Copies:
             found.append(entry | ({"format": form} if form else {}))
         return found
 
-    def _looks_like_one(self, theirs):
+    def _looks_like_one(self, theirs: str) -> bool:
         front = self._other.cat_file(theirs, start=0, end=_FRONT)
         # The length of a shorter file is known.
         size = self._other.size(theirs) if len(front) == _FRONT else len(front)
         return _core.likeness(front, size or 0, posixpath.basename(theirs.rstrip("/"))) is not None
 
-    def node(self, path):
+    def node(self, path: str) -> _core.Node | _Elsewhere:
         """Returns the node at a path. The first file of the other filesystem on the way is copied."""
         parts = [part for part in path.split("/") if part]
         if ".." in parts:
@@ -348,7 +359,7 @@ class _Copies:
             return _Elsewhere(self._theirs(path))
         raise NotFound(os.strerror(errno.ENOENT), container=self._theirs(path))
 
-    def _copy(self, theirs):
+    def _copy(self, theirs: str) -> str:
         with self._lock:
             if self._process != os.getpid():
                 # A child of a fork must not remove its parent's folder.
@@ -362,7 +373,7 @@ class _Copies:
             return os.path.realpath(ours)
 
 
-def _name_of_copy(path, state):
+def _name_of_copy(path: str, state: Any) -> str:
     """Returns a name for a file in a state, with as many bytes of the end of its own name as fit."""
     digest = hashlib.sha256(f"{path}\0{state}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
     # Characters that the cut has split, and invalid bytes, are left out.
@@ -374,6 +385,6 @@ class _Elsewhere:
 
     kind, size, mode, mtime, format, is_container, state = "folder", 0, 0o555, 0.0, None, False, None
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
         self.name = posixpath.basename(path)

@@ -12,14 +12,18 @@ Windows are dicts of numpy arrays, which the loader's own `default_collate` turn
 import torch, and other loaders can use it as well.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
-from . import _dataset
-from ._container import Container, Episode, walk
+from . import _dataset, _process
+from ._container import Container, Episode, Found, walk
 from ._errors import Error, NotAnArray
 
 
@@ -48,7 +52,10 @@ class Dataset:
         ValueError: nothing to load is named, or `length` or `stride` is less than 1.
     """
 
-    def __init__(self, source, arrays=(), *, cameras=(), length=1, stride=1, transform=None, formats=None):
+    def __init__(self, source: _process.Source | Iterable[Container | Episode],
+                 arrays: Mapping[str, str] | Iterable[str] = (), *, cameras: Mapping[str, str] | Iterable[str] = (),
+                 length: int = 1, stride: int = 1, transform: Callable[[dict[str, Any]], Any] | None = None,
+                 formats: str | Iterable[str] | None = None) -> None:
         self.arrays, self.cameras = _named(arrays), _named(cameras)
         if not self.arrays and not self.cameras:
             raise ValueError("name at least one array or camera")
@@ -57,8 +64,11 @@ class Dataset:
         if length < 1 or stride < 1:
             raise ValueError(f"length {length} and stride {stride} must be at least 1")
         self.length, self.stride, self.transform = length, stride, transform
-        self.episodes, self.left_out, counts = [], {}, []
-        for episode in _episodes(source, formats, self._leave_out):
+        self.episodes: list[Container | Episode] = []
+        self.left_out: dict[str, str] = {}
+        counts = []
+        search = partial(walk, formats=formats, onerror=self._leave_out)
+        for episode in _episodes(source, search):
             try:
                 steps = {name: self._steps(name, rows) for name, rows in self._rows(episode)}
             except (KeyError, Error) as error:
@@ -73,29 +83,30 @@ class Dataset:
                 counts.append((least - length) // stride + 1)
         self._ends = list(accumulate(counts))
 
-    def _leave_out(self, error):
+    def _leave_out(self, error: OSError) -> None:
         """Notes a place that the walk could not read."""
         self.left_out[str(getattr(error, "container", None) or error)] = str(error)
 
-    def _steps(self, name, rows):
+    def _steps(self, name: str, rows: Any) -> int:
         if name in self.cameras:
             if not rows._has_all():
                 raise NotAnArray("pictures are missing", container=rows.path)
         elif not isinstance(rows, _dataset.Dataset) or not rows.ndim:
             raise NotAnArray("not an array of steps", container=rows.path)
-        return len(rows)
+        steps: int = len(rows)
+        return steps
 
-    def _rows(self, episode):
+    def _rows(self, episode: Container | Episode) -> Iterator[tuple[str, Any]]:
         for name, array in self.arrays.items():
             yield name, episode[array]
-        images = episode.images if self.cameras else {}
+        images: Mapping[str, Any] = episode.images if self.cameras else {}
         for name, camera in self.cameras.items():
             yield name, images[camera]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         """Returns a window: numpy arrays of shape (length, ...) by name, or what `transform` makes of them."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"window {index} of {len(self)}")
@@ -108,25 +119,25 @@ class Dataset:
             window[name] = array[span.start:span.stop] if array is not None else np.stack([rows[at] for at in span])
         return window if self.transform is None else self.transform(window)
 
-    def place(self, index):
+    def place(self, index: int) -> tuple[int, int]:
         """Returns which of `episodes` a window is in, and at which step it begins."""
         index %= len(self)
         number = bisect_right(self._ends, index)
         return number, (index - (self._ends[number - 1] if number else 0)) * self.stride
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<shardfs.torch.Dataset {len(self)} windows of {len(self.episodes)} episodes>"
 
 
-def _named(names):
+def _named(names: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
     """Returns a mapping of names; a name in a list stands for itself."""
     return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
 
-def _episodes(source, formats, onerror):
+def _episodes(source: Any, search: Callable[[Any], Iterator[Found]]) -> Iterator[Container | Episode]:
     """Yields the episodes of containers, or the container itself if it has none."""
     if isinstance(source, (Container, Episode)):
         source = [source]
     is_place = isinstance(source, str) or hasattr(source, "__fspath__")
-    for found in (found.container for found in walk(source, formats=formats, onerror=onerror)) if is_place else source:
+    for found in (found.container for found in search(source)) if is_place else source:
         yield from (isinstance(found, Container) and found.episodes) or [found]
