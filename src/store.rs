@@ -72,6 +72,14 @@ impl FollowLinks {
             _ => source.canonicalize(),
         }
     }
+
+    /// Returns what to say behind why a file is no container, if SOURCE is a link to it and has lost its name.
+    pub(crate) fn hint(self, source: &Path) -> String {
+        if self == Self::Outside || !source.is_symlink() {
+            return String::new();
+        }
+        format!("; {} is a link to it, which --follow-links=outside opens by its own name", source.display())
+    }
 }
 
 /// Kind of a file.

@@ -248,7 +248,8 @@ impl Vfs {
                 return Ok(opened);
             }
             let reason = vfs.problems.last_message();
-            let reason = reason.unwrap_or_else(|| format!("not a folder, and {}", vfs.no_container()));
+            let hint = || vfs.options.follow_links.hint(source);
+            let reason = reason.unwrap_or_else(|| format!("not a folder, and {}{}", vfs.no_container(), hint()));
             return Err(Error::invalid(vfs.top, reason));
         };
         store.watch(alone.folder(), Wait::Always);

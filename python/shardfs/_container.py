@@ -289,7 +289,7 @@ def _stack(place: Arrays, folder: str) -> Array | None:
 
 
 def open(source: _process.Source, mode: str = "r", *,  # noqa: A001 - named as the thing that it does
-         formats: str | Iterable[str] | None = None) -> Any:
+         formats: str | Iterable[str] | None = None, follow_links: _process.Links = "no") -> Any:
     """Opens a container, or a folder of them. Nothing is decoded.
 
     Args:
@@ -298,6 +298,10 @@ def open(source: _process.Source, mode: str = "r", *,  # noqa: A001 - named as t
         mode: 'r', for programs that say it.
         formats: which formats are containers: their names ('kdb,idv', or a list of names), or names with '-' or '+' in
             front, which are removed from the default or added to it. `shardfs.formats()` lists them.
+        follow_links: which symbolic links below the source are shown as what they lead to: 'no', 'inside' for those that
+            lead to a place inside the source, or 'outside' for all. Files that belong together and are links to
+            elsewhere, as in the caches of Hugging Face and DVC, need 'outside'; anyone who may write to the source then
+            chooses which of your files are read.
 
     Returns:
         A `Container` for a container, a `Folder` for a folder; for a path in a container a `Group`, `Array` or `Rows`.
@@ -305,12 +309,12 @@ def open(source: _process.Source, mode: str = "r", *,  # noqa: A001 - named as t
     Raises:
         shardfs.NotFound: there is no such file.
         shardfs.NotAContainer: the file is of no known format, or too damaged to be opened; the error says why.
-        ValueError: `formats` names an unknown format, or `mode` is for writing.
+        ValueError: `formats` names an unknown format, `follow_links` is none of these, or `mode` is for writing.
         OSError: the operating system or the server reports an error.
     """
     if mode not in ("r", "rb"):
         raise ValueError(f"mode {mode!r}: everything is read-only")
-    where, path = _process.split(source, formats)
+    where, path = _process.split(source, formats, follow_links)
     try:
         node = _process.node(where, path, anew=True)
     except (NotFound, NotADirectoryError):
@@ -328,7 +332,9 @@ def open(source: _process.Source, mode: str = "r", *,  # noqa: A001 - named as t
             raise refused(where, path)
         return found
     if node.kind != "folder":
-        reason_of_refusal(where, path)
+        is_link = follow_links != "outside" and os.path.islink(source)
+        hint = "; {} is a link to it, which follow_links='outside' opens by its own name".format(os.fsdecode(source))
+        reason_of_refusal(where, path, hint if is_link else "")
     return _of(node, where, path)
 
 
@@ -408,8 +414,8 @@ class Found:
         return f"<shardfs.Found {self.format} {self.path}>"
 
 
-def walk(source: _process.Source, *, formats: str | Iterable[str] | None = None,
-         parts: bool = False, onerror: Callable[[OSError], object] | None = None) -> Iterator[Found]:
+def walk(source: _process.Source, *, formats: str | Iterable[str] | None = None, parts: bool = False,
+         onerror: Callable[[OSError], object] | None = None, follow_links: _process.Links = "no") -> Iterator[Found]:
     """Yields every container below a folder (or the container itself), in the order of listings.
 
     Containers that another one beside them shows joined, such as the chunks of an episode that has a manifest, are left
@@ -418,7 +424,7 @@ def walk(source: _process.Source, *, formats: str | Iterable[str] | None = None,
 
     Args:
         source: as in `open`.
-        formats: as in `open`.
+        formats, follow_links: as in `open`.
         parts: also yield containers that another one shows joined; their `part_of` is its path.
         onerror: called with the error of each folder or entry that cannot be read; if it raises, that ends the walk.
 
@@ -429,7 +435,7 @@ def walk(source: _process.Source, *, formats: str | Iterable[str] | None = None,
         The same as `open`. Folders and entries that cannot be read are left out and passed to `onerror`, as in
         `os.walk`.
     """
-    top = open(source, formats=formats)
+    top = open(source, formats=formats, follow_links=follow_links)
     if isinstance(top, Container):
         yield Found(top)
         return

@@ -17,7 +17,7 @@ class Cache:
 @final
 class Volume:
     def __new__(
-        cls, source: str, cache: Cache, formats: str | None = None, checks_folder: bool = True
+        cls, source: str, cache: Cache, formats: str | None = None, checks_folder: bool = True, follow_links: str = "no"
     ) -> Volume: ...
     def get(self, path: str, anew: bool = False) -> Node: ...
 

@@ -162,14 +162,15 @@ def parsed(data: bytes | None, what: str) -> Any:
         raise ValueError(f"{what}: not JSON: {error}") from None
 
 
-def reason_of_refusal(source: _process.Where, path: str) -> NoReturn:
-    """Raises the error that says why a file is not a container."""
+def reason_of_refusal(source: _process.Where, path: str, hint: str = "") -> NoReturn:
+    """Raises the error that says why a file is not a container, with a hint at its end."""
     shown = _process.shown(source, path)
     try:
         from . import _core
-        _core.Volume(shown, _core.Cache(1 << 20), source[1] if isinstance(source, tuple) else None)
+        _, formats, links = _process.parts(source)
+        _core.Volume(shown, _core.Cache(1 << 20), formats, follow_links=links)
     except NotFound:
         raise
     except (NotAContainer, OSError) as error:
-        raise NotAContainer(getattr(error, "reason", str(error)), container=shown) from None
-    raise NotAContainer("not a container of any known format", container=shown)
+        raise NotAContainer(getattr(error, "reason", str(error)) + hint, container=shown) from None
+    raise NotAContainer("not a container of any known format" + hint, container=shown)

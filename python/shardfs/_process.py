@@ -11,14 +11,16 @@ import os
 import sys
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from . import _core
 
 #: What users name: a path, or an address.
 Source = str | bytes | os.PathLike[Any]
-#: What paths count from: '/' for this machine, an address, or a pair of one and the formats.
-Where = str | tuple[str, str]
+#: Which symbolic links below a source are followed.
+Links = Literal["no", "inside", "outside"]
+#: What paths count from: '/' for this machine, or an address; or one of them or a folder, the formats and the links.
+Where = str | tuple[str, str | None, Links]
 
 #: Changes after a fork and after `set_cache_size`; what was opened before is then opened again.
 generation = 0
@@ -86,12 +88,12 @@ def _shared_cache() -> _core.Cache:
 
 
 def node(source: Where, path: str, anew: bool = False) -> _core.Node:
-    """Returns the node at a path of a source: '/' for this machine, an address, or a pair of one and the formats.
+    """Returns the node at a path of a source.
 
     With `anew`, containers that are folders are checked for changes first, as files always are. Otherwise a change that
     is less than 250 ms old may not be seen.
     """
-    address, formats = _parts(source)
+    address, formats, links = parts(source)
     with _lock:
         volume = _volumes.pop(source, None)
         if volume is not None:
@@ -99,7 +101,7 @@ def node(source: Where, path: str, anew: bool = False) -> _core.Node:
         cache = _shared_cache()
     if volume is None:
         # Outside of the lock, because a server may be slow.
-        volume = _core.Volume(address, cache, formats, not path)
+        volume = _core.Volume(address, cache, formats, not path, links)
         with _lock:
             volume = _volumes.setdefault(source, volume)
             while len(_volumes) > _KEPT:
@@ -107,39 +109,59 @@ def node(source: Where, path: str, anew: bool = False) -> _core.Node:
     return volume.get(path, anew)
 
 
-def _parts(source: Where) -> tuple[str, str | None]:
-    return source if isinstance(source, tuple) else (source, None)
+def parts(source: Where) -> tuple[str, str | None, Links]:
+    """Returns what a source consists of: where it is, the formats, and which links are followed."""
+    return source if isinstance(source, tuple) else (source, None, "no")
 
 
-def split(source: Source, formats: str | Iterable[str] | None = None) -> tuple[Where, str]:
-    """Returns a user's source and choice of formats as `node` takes them: `(source, path)`."""
-    if formats is not None:
-        where, path = split(source)
-        return (_parts(where)[0], formats if isinstance(formats, str) else ",".join(formats)), path
+def split(source: Source, formats: str | Iterable[str] | None = None, follow_links: Links = "no") -> tuple[Where, str]:
+    """Returns a user's source and choices as `node` takes them: `(source, path)`."""
+    if follow_links not in ("no", "inside", "outside"):
+        raise ValueError(f"follow_links={follow_links!r}: 'no', 'inside' or 'outside'")
     source = os.fsdecode(source)
-    if "://" in source and not source.startswith("file://"):
-        scheme, _, place = source.rstrip("/").partition("://")
-        if not place:
-            # The core says what an address has to name.
-            return source, ""
-        if scheme == "hf":
-            # A repository of the Hub has two parts, behind `datasets/` or `spaces/`. It may be a container itself.
-            parts = place.split("/")
-            most = 2 + (parts[0] in ("datasets", "spaces"))
-            return f"hf://{'/'.join(parts[:most])}", "/".join(parts[most:])
-        return _core.parent(source) or (source, "")
-    if source.startswith("file://"):
-        source = source[len("file://"):]
+    is_address = "://" in source and not source.startswith("file://")
+    where, path = _of_address(source) if is_address else _of_machine(source.removeprefix("file://"), follow_links)
+    if formats is None and follow_links == "no":
+        return where, path
+    return (where, formats if formats is None or isinstance(formats, str) else ",".join(formats), follow_links), path
+
+
+def _of_address(source: str) -> tuple[str, str]:
+    scheme, _, place = source.rstrip("/").partition("://")
+    if not place:
+        # The core says what an address has to name.
+        return source, ""
+    if scheme == "hf":
+        # A repository of the Hub has two parts, behind `datasets/` or `spaces/`. It may be a container itself.
+        steps = place.split("/")
+        most = 2 + (steps[0] in ("datasets", "spaces"))
+        return f"hf://{'/'.join(steps[:most])}", "/".join(steps[most:])
+    return _core.parent(source) or (source, "")
+
+
+def _of_machine(source: str, follow_links: Links) -> tuple[str, str]:
     # Links in the path are followed once, here, as open(2) would. Below the source none is followed.
-    real = _core.real_path(source)
-    if real is None and any(len(os.fsencode(part)) > 255 for part in source.split("/")):
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), source)
-    return "/", (real or os.path.realpath(source))[1:]
+    if follow_links == "no":
+        real = _core.real_path(source)
+        if real is None and any(len(os.fsencode(part)) > 255 for part in source.split("/")):
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), source)
+        return "/", (real or os.path.realpath(source))[1:]
+    folder, inside = source, list[str]()
+    while folder and not os.path.isdir(folder):
+        folder, name = os.path.split(folder)
+        inside[:0] = [name] if name else []
+    folder = os.path.realpath(folder or ".")
+    if follow_links == "outside":
+        # A file that is a link keeps its name: what belongs to it lies beside the link.
+        return "/", os.path.join(folder, *inside)[1:]
+    if inside:
+        folder, inside[0] = os.path.split(os.path.realpath(os.path.join(folder, inside[0])))
+    return folder, "/".join(inside)
 
 
 def shown(source: Where, path: str) -> str:
     """Returns a source and a path as one name for messages: a path of this machine, or an address."""
-    address, _ = _parts(source)
+    address, *_ = parts(source)
     if address == "/":
         return "/" + path
     return "/".join(part for part in (_core.shown(address).rstrip("/"), path) if part)

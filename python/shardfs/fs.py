@@ -44,7 +44,7 @@ class ShardFileSystem(AbstractFileSystem):  # type: ignore[misc]
     Args:
         source: a folder, a container or an address that paths are relative to. Without it they are paths of this
             machine, relative to the working folder if they do not begin with '/'.
-        formats: which formats are containers, as in `shardfs.open`.
+        formats, follow_links: as in `shardfs.open`.
         fo, target_protocol, target_options: what fsspec passes for a chained URL.
 
     `info` has name, size, type, mode and mtime; for arrays also dtype (numpy's), shape and codec; for containers also
@@ -57,16 +57,16 @@ class ShardFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def __init__(self, source: _process.Source | None = None, fo: Any = None, target_protocol: Any = None,
                  target_options: dict[str, Any] | None = None, formats: str | Iterable[str] | None = None,
-                 **options: Any) -> None:
+                 follow_links: _process.Links = "no", **options: Any) -> None:
         super().__init__(source=source, fo=fo, target_protocol=target_protocol, target_options=target_options,
-                         formats=formats, **options)
-        self._machine, _ = _process.split("/", formats)
+                         formats=formats, follow_links=follow_links, **options)
+        self._machine, _ = _process.split("/", formats, follow_links)
         self._copies: _Copies | None = None
         if source is None and target_protocol is not None:
             source = _address(fo, target_protocol, target_options)
             if source is None:
                 self._copies = _Copies(filesystem(target_protocol, **(target_options or {})), fo, self._machine)
-        self._top = _process.split(source, formats) if source is not None else None
+        self._top = _process.split(source, formats, follow_links) if source is not None else None
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:

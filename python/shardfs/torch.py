@@ -40,7 +40,7 @@ class Dataset:
         length: steps of a window, at least 1.
         stride: steps from the begin of a window to that of the next one in the same episode, at least 1.
         transform: called with each window; what it returns is the item.
-        formats: as in `shardfs.open`.
+        formats, follow_links: as in `shardfs.open`.
 
     Attributes:
         episodes: the episodes that have windows, in the order of their paths.
@@ -55,7 +55,7 @@ class Dataset:
     def __init__(self, source: _process.Source | Iterable[Container | Episode],
                  arrays: Mapping[str, str] | Iterable[str] = (), *, cameras: Mapping[str, str] | Iterable[str] = (),
                  length: int = 1, stride: int = 1, transform: Callable[[dict[str, Any]], Any] | None = None,
-                 formats: str | Iterable[str] | None = None) -> None:
+                 formats: str | Iterable[str] | None = None, follow_links: _process.Links = "no") -> None:
         self.arrays, self.cameras = _named(arrays), _named(cameras)
         if not self.arrays and not self.cameras:
             raise ValueError("name at least one array or camera")
@@ -67,7 +67,7 @@ class Dataset:
         self.episodes: list[Container | Episode] = []
         self.left_out: dict[str, str] = {}
         counts = []
-        search = partial(walk, formats=formats, onerror=self._leave_out)
+        search = partial(walk, formats=formats, onerror=self._leave_out, follow_links=follow_links)
         for episode in _episodes(source, search):
             try:
                 steps = {name: self._steps(name, rows) for name, rows in self._rows(episode)}

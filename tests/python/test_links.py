@@ -1,12 +1,18 @@
-"""Folders of symbolic links, as caches of DVC and Hugging Face make them: what `verify` says of them."""
+"""Folders of symbolic links, as caches of DVC and Hugging Face make them: what `verify` says of them, and how Python
+opens them."""
 
 import json
 import os
+import pickle
 import shutil
 
+import fsspec
+import numpy as np
 import pytest
 
+import shardfs as sh
 from support import FIXTURES, mounted, run
+from support.writers import models
 
 
 @pytest.fixture
@@ -70,3 +76,46 @@ def test_a_cache_of_links_can_be_had(places):
         assert (mnt / "out.wshard/.file").read_bytes() == (FIXTURES / "ep_001.wshard").read_bytes()
     listed = run("ls", "--follow-links=outside", places / "data/out.wshard", check=True).stdout.decode().split()
     assert "container.json" in listed
+
+
+@pytest.fixture
+def model(tmp_path):
+    """The index of a model in two files as the Hub's cache has it: links into a folder beside their own."""
+    folder, blobs = tmp_path / "snapshots/abc", tmp_path / "blobs"
+    folder.mkdir(parents=True)
+    blobs.mkdir()
+    names = {}
+    for number in (1, 2):
+        name = f"model-0000{number}-of-00002.safetensors"
+        (blobs / f"hash{number}").write_bytes(models.safetensors({f"l{number}.w": np.full((2, 3), number, "<f4")}))
+        (folder / name).symlink_to(f"../../blobs/hash{number}")
+        names[f"l{number}.w"] = name
+    (blobs / "index").write_text(json.dumps({"metadata": {"total_size": 48}, "weight_map": names}))
+    (folder / "model.safetensors.index.json").symlink_to("../../blobs/index")
+    return folder / "model.safetensors.index.json"
+
+
+def test_python_opens_a_model_in_the_cache_of_the_hub(model):
+    found = sh.open(model, follow_links="outside")
+    assert found.format == "safetensors" and list(found) == ["l1.w", "l2.w"]
+    assert found["l2.w"][0].tolist() == [2, 2, 2]
+    assert pickle.loads(pickle.dumps(found["l2.w"]))[0].tolist() == [2, 2, 2]
+    assert sh.open(model / "l2.w", follow_links="outside")[0].tolist() == [2, 2, 2]
+    assert [each.path for each in sh.walk(model.parent, follow_links="outside")] == [str(model)]
+    files = fsspec.filesystem("shardfs", source=str(model.parent), follow_links="outside")
+    assert np.load(files.open(f"{model.name}/l1.w.npy"))[0].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("follow", ["no", "inside"])
+def test_links_that_lead_out_are_not_followed_unless_asked(model, follow):
+    with pytest.raises(sh.NotAContainer) as error:
+        sh.open(model, follow_links=follow)
+    assert str(error.value) == (f"{model.resolve()}: not a folder, and not a container of any known format; {model} is a link "
+                                "to it, which follow_links='outside' opens by its own name")
+    assert list(sh.walk(model.parent, follow_links=follow)) == []
+    whole = list(sh.walk(model.parents[2], follow_links=follow))
+    assert (str(model.parents[2] / "snapshots/abc" / model.name) in [each.path for each in whole]) is (follow == "inside")
+    done = run("cat", f"--follow-links={follow}", model / "l1.w.npy")
+    assert done.returncode == 1 and f"{model} is a link to it, which --follow-links=outside opens" in done.stderr
+    with pytest.raises(ValueError, match="'all': 'no', 'inside' or 'outside'"):
+        sh.open(model, follow_links="all")

@@ -63,7 +63,11 @@ impl Place {
                 {
                     Self::walk(path, Vfs::open(&folder, around())?, &[name], kept, &|| None)
                 }
-                _ => Err(error.into()),
+                _ => {
+                    let file = path.ancestors().find(|above| above.is_file());
+                    let hint = file.map(|file| options.follow_links.hint(file)).unwrap_or_default();
+                    Err(if hint.is_empty() { error.into() } else { anyhow!("{error}{hint}") })
+                }
             },
         }
     }
