@@ -56,20 +56,11 @@ impl Maker {
     }
 }
 
-/// Bytes of the stack, which no limit of the user makes smaller.
-const STACK: usize = 8 << 20;
-
 /// Runs the process until its owner has closed the socket.
 pub(super) fn run(codec: &OsStr) -> ExitCode {
     // The signal comes when the thread that started this process ends: its owner.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     std::panic::set_hook(Box::new(report_panic));
-    let codec = codec.to_owned();
-    let work = std::thread::Builder::new().stack_size(STACK).spawn(move || work(&codec));
-    work.ok().and_then(|work| work.join().ok()).unwrap_or(ExitCode::FAILURE)
-}
-
-fn work(codec: &OsStr) -> ExitCode {
     let loaded = Maker::load(codec);
     let confined = confine::confine(memory_size());
     let (mut input, mut output) = (Socket, Socket);

@@ -15,7 +15,7 @@ const BASE: u64 = 256 << 20;
 /// tables.
 const A_PIXEL_BYTE: u64 = 24;
 
-/// Confines all threads of this process. `frame` is the size of the shared memory in bytes.
+/// Confines this process, which has one thread. `frame` is the size of the shared memory in bytes.
 pub(super) fn confine(frame: u64) -> Result<(), Refused> {
     close_others();
     let taken = taken().ok_or("its memory cannot be counted")?;
@@ -77,5 +77,5 @@ fn filter_calls() -> Result<(), Box<dyn std::error::Error>> {
     let machine = std::env::consts::ARCH.try_into()?;
     let filter = SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, machine)?;
     let program: BpfProgram = filter.try_into()?;
-    Ok(seccompiler::apply_filter_all_threads(&program)?)
+    Ok(seccompiler::apply_filter(&program)?)
 }
