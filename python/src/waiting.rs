@@ -65,7 +65,7 @@ pub(crate) fn interruptible<T: Send + 'static>(
     helper.get()?.send(Box::new(job)).map_err(|_| fault())?;
     loop {
         let result;
-        (result, done) = py.detach(move || (done.recv_timeout(PATIENCE), done));
+        (result, done) = guarded(py, move || (done.recv_timeout(PATIENCE), done))?;
         match result {
             Ok(result) => {
                 HELPER.set(Some(helper));

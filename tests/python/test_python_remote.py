@@ -136,13 +136,18 @@ def test_ctrl_c_ends_waiting_for_a_server(call):
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
         call = call.format(f"http://127.0.0.1:{server.getsockname()[1]}/")
-        code = f"import fsspec, shardfs\ntry:\n    {call}\nexcept KeyboardInterrupt:\n    print('interrupted')"
+        # A program in the background of a shell begins without this handler.
+        code = ("import fsspec, shardfs, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+                f"try:\n    {call}\nexcept KeyboardInterrupt:\n    print('interrupted')")
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
             # The request has come, and gets no answer.
-            with server.accept()[0]:
-                process.send_signal(signal.SIGINT)
-                begun = time.monotonic()
-                said, _ = process.communicate(timeout=60)
+            try:
+                with server.accept()[0]:
+                    process.send_signal(signal.SIGINT)
+                    begun = time.monotonic()
+                    said, _ = process.communicate(timeout=60)
+            finally:
+                process.kill()
         assert said == "interrupted\n" and time.monotonic() - begun < 10
 
 
