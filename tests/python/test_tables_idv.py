@@ -42,7 +42,7 @@ def column_rows(stored, name, version, key_texts=None, is_key=False):
         missing = [value == least for value in rows]
     if name in ("DateTime", "DvDateTime"):
         # Python's division rounds down.
-        rows = [(value - EPOCH) // 10 if value - EPOCH >= -2**63 else -2**63 // 10 for value in rows]
+        rows = [(value - EPOCH) // 10 for value in rows]
     return [None if gone else value for value, gone in zip(rows, missing)] if missing else rows
 
 
@@ -58,10 +58,9 @@ def elements(stored, item):
     if stored.dtype.names:
         # Python's division rounds down.
         ticks, minutes = stored["ticks"].tolist(), stored["offset_minutes"].tolist()
-        bound = lambda value: max(-2**63, min(2**63 - 1, value))
-        return [bound(bound(tick - 600_000_000 * ahead) - EPOCH) // 10 for tick, ahead in zip(ticks, minutes)]
+        return [(tick - 600_000_000 * ahead - EPOCH) // 10 for tick, ahead in zip(ticks, minutes)]
     if inner[1:1 + inner[0]] in (b"DateTime", b"DvDateTime"):
-        return [max(-2**63, tick - EPOCH) // 10 for tick in stored.tolist()]
+        return [(tick - EPOCH) // 10 for tick in stored.tolist()]
     if item["type"].startswith("row id"):
         return [pair.tobytes() for pair in stored.reshape(-1, 2)]
     return of_numpy(stored)
