@@ -78,10 +78,11 @@ def test_ffmpeg_and_wshard(fixtures_mount, tmp_path):
 
 @contextlib.contextmanager
 def screen():
-    """An X server without a screen; its display."""
+    """An X server without a screen; its display. It does not start anew when its last program leaves: one that is
+    just coming would be thrown out."""
     read, write = os.pipe()
-    server = subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", "320x240x24", "-nolisten", "tcp"],
-                              pass_fds=[write], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", "320x240x24", "-nolisten", "tcp",
+                               "-noreset"], pass_fds=[write], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     os.close(write)
     try:
         with os.fdopen(read) as numbers:
@@ -110,6 +111,7 @@ def test_feh_shows_a_frame(fixtures_mount):
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
         def screenshot():
+            assert feh.poll() is None, f"feh ended: {feh.returncode}"
             done = subprocess.run(["import", "-window", "root", "png:-"], env=env, capture_output=True, timeout=60,
                                   check=True)
             return np.asarray(Image.open(io.BytesIO(done.stdout)).convert("RGB"))

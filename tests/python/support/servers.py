@@ -45,8 +45,9 @@ class Server:
         self.trusted = None
 
     def printed(self):
-        self._out.seek(0)
-        return self._out.read().decode("utf-8", "replace")
+        """What was printed up to now. The server writes where the file's offset is, so that reading leaves it alone."""
+        length = os.fstat(self._out.fileno()).st_size
+        return os.pread(self._out.fileno(), length, 0).decode("utf-8", "replace")
 
     @property
     def url(self):
