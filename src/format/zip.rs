@@ -113,6 +113,10 @@ impl Member {
         if self.flags & ENCRYPTED != 0 {
             return Some("it is encrypted".into());
         }
+        // Nothing of a member without bytes is read, so this is its checksum's only comparison.
+        if self.size == 0 && self.crc != 0 {
+            return Some(format!("its size is 0, and its checksum {:08x} that of other bytes", self.crc));
+        }
         match self.method {
             0 if self.stored_size != self.size => {
                 Some(format!("it is stored as it is, in {} bytes, and has {}", self.stored_size, self.size))
@@ -624,6 +628,7 @@ mod tests {
             assert_eq!(said(&two().put(local + at, &[0xee]).put(local + 6, &[8])), "");
         }
         assert!(said(&two().put(local + 28, &[1])).contains("reach beyond"));
+        assert!(said(&two().put(entry + 20, &[0; 8])).contains("that of other bytes"));
         // A member without bytes that cannot be served is shown with one byte.
         let found = two().put(entry + 20, &[0; 8]).put(entry + 10, &[12]);
         assert_eq!(found.parse().unwrap().members[1].shown_size(), 1);

@@ -47,6 +47,26 @@ def test_what_numpy_saves_is_what_numpy_loads(tmp_path):
     assert run("verify", tmp_path).returncode == 0
 
 
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_directory_that_says_a_member_is_empty(save, tmp_path):
+    """Its checksum is that of other bytes: numpy does not load it."""
+    path = tmp_path / "x.npz"
+    save(path, x=np.arange(5), y=np.arange(7))
+    with zipfile.ZipFile(path) as archive:
+        y = archive.getinfo("y.npy")
+    data = bytearray(path.read_bytes())
+    entry = data.rindex(b"PK\1\2")
+    assert data[entry + 16:entry + 20] == y.CRC.to_bytes(4, "little")
+    data[entry + 20:entry + 28] = bytes(8)
+    path.write_bytes(data)
+    with np.load(path) as loaded, pytest.raises(zipfile.BadZipFile):
+        loaded["y"]
+    done = run("cat", path / "y.npy")
+    assert done.returncode == 1 and done.stdout == b"" and f"{y.CRC:08x}" in done.stderr
+    [problem] = json.loads(run("verify", "--json", path).stdout)["problems"]
+    assert problem["path"] == "y.npy"
+
+
 def test_large_members_are_read_in_pieces(tmp_path):
     """Deflated and stored members of more than 64 MiB, whole and with a wrong checksum."""
     rows = np.zeros(65 * MIB // 8, dtype="<u8")
