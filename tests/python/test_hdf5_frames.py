@@ -7,6 +7,7 @@ import os
 import h5py
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 
 from support import mounted, run
 
@@ -65,3 +66,25 @@ def test_columns_whose_names_have_slashes(tmp_path):
     table = run("cat", tmp_path / "x.h5ad/obs.parquet", check=True).stdout
     assert pq.read_table(io.BytesIO(table)).to_pydict() == {
         "id/x": ["a", "b"], "CD4/CD8 ratio": [0.5, 2], "a//b/c": [0, 1], "n": [0, 1]}
+
+
+@pytest.mark.parametrize("path", ["data/demo_0", "data/demo_1/actions"])
+def test_a_damaged_episode_is_no_missing_row(path, tmp_path):
+    """The checksum of a header is wrong: neither does the table leave out the row, nor its number."""
+    with h5py.File(tmp_path / "x.h5", "w", libver="latest") as file:
+        for demo, steps in enumerate((5, 7)):
+            file[f"data/demo_{demo}/actions"] = np.zeros((steps, 2))
+            file[f"data/demo_{demo}"].attrs["num_samples"] = steps
+        header = h5py.h5o.get_info(file[path].id).addr
+    table = run("cat", tmp_path / "x.h5/episodes.parquet", check=True).stdout
+    assert pq.read_table(io.BytesIO(table))["steps"].to_pylist() == [5, 7]
+    data = bytearray((tmp_path / "x.h5").read_bytes())
+    assert data[header:header + 4] == b"OHDR"
+    data[header + 6] ^= 1
+    (tmp_path / "x.h5").write_bytes(data)
+    with h5py.File(tmp_path / "x.h5") as file, pytest.raises(KeyError):
+        file[path]
+    done = run("cat", tmp_path / "x.h5/episodes.parquet")
+    assert done.returncode == 1 and done.stdout == b"" and "checksum" in done.stderr
+    described = json.loads(run("cat", tmp_path / "x.h5/container.json", check=True).stdout)
+    assert [(table["path"], table["rows"]) for table in described["tables"]] == [("episodes.parquet", None)]

@@ -8,7 +8,7 @@ use super::{
     form::{FormKind, Plain},
     group::Group,
     node::{Node, Part},
-    store::{Described, Held},
+    store::{Damage, Described, Held},
 };
 use crate::{
     format::{
@@ -94,6 +94,11 @@ impl Found<'_> {
     fn described(&self) -> Option<&Described> {
         self.object.found.as_ref().ok()
     }
+
+    /// Does the same, where no object may be left out.
+    fn sound(&self) -> Result<&Described, Fault> {
+        self.object.found.as_ref().map_err(Damage::fault)
+    }
 }
 
 impl Member for Found<'_> {
@@ -166,7 +171,7 @@ impl Hdf5 {
             return Ok(None);
         }
         let all = self.store.attributes(context, &described.object)?;
-        let Ok(all) = &all.found else { return Ok(None) };
+        let all = all.found.as_ref().map_err(Damage::fault)?;
         Ok(all.iter().find(|attribute| *attribute.name == *name).and_then(take))
     }
 
@@ -178,18 +183,21 @@ impl Hdf5 {
         name: &[u8],
     ) -> Result<Option<Vec<Box<[u8]>>>, Fault> {
         use crate::view::attributes::Value;
-        let stored = self.attribute(context, described, name, |attribute| {
+        let value = self.attribute(context, described, name, |attribute| {
             let stored = attribute.value.as_ref().ok()?;
             let is_text = matches!(stored.datatype.class, Class::Text(_) | Class::VaryingText(_));
             is_text.then(|| (stored.datatype.clone(), stored.space.clone(), stored.data.clone()))
-        })?;
-        let Some((datatype, space, data)) = stored else { return Ok(None) };
-        let stored = crate::format::hdf5::attribute::Stored { datatype, space, data };
-        let memory = WorkingMemory::of_reader(context);
-        memory.hold();
-        let value = super::values::Values::new(&self.store, context, &memory).attribute(&stored);
+        });
+        let value = value.and_then(|stored| {
+            let Some((datatype, space, data)) = stored else { return Ok(None) };
+            let stored = crate::format::hdf5::attribute::Stored { datatype, space, data };
+            let memory = WorkingMemory::of_reader(context);
+            memory.hold();
+            super::values::Values::new(&self.store, context, &memory).attribute(&stored).map(Some)
+        });
         let value = match value {
-            Ok(value) => value,
+            Ok(Some(value)) => value,
+            Ok(None) => return Ok(None),
             Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => return Ok(None),
             Err(fault) => return Err(fault),
         };
@@ -366,10 +374,13 @@ impl Hdf5 {
         let mut demos = Vec::new();
         group.each(&self.store, context, &mut |link| {
             if let Some(order) = demo(&link.name)
-                && group.child(&self.store, context, link)?.is_some()
+                && let Some(found) = self.found_by(context, &group, link)?
             {
-                memory.reserve(192 + 6 * link.name.len() as u64)?;
-                demos.push((order, link.name.to_vec(), link.number));
+                found.sound()?;
+                if found.group.is_some() {
+                    memory.reserve(192 + 6 * link.name.len() as u64)?;
+                    demos.push((order, link.name.to_vec(), link.number));
+                }
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -381,17 +392,13 @@ impl Hdf5 {
             let Some(link) = group.link(&self.store, context, number)? else { continue };
             texts.push((&*link.name).into());
             let Some(found) = self.found_by(context, &group, &link)? else { continue };
-            let described = found.described();
-            let count = match described {
-                Some(described) => self.attribute(context, described, b"num_samples", integer)?,
+            samples.push(self.attribute(context, found.sound()?, b"num_samples", integer)?);
+            let actions = match &found.group {
+                Some(demo) => self.found(context, demo, b"actions")?,
                 None => None,
             };
-            samples.push(count);
-            let actions = match &found.group {
-                Some(demo) if demo.links().is_ok() => self.found(context, demo, b"actions")?,
-                _ => None,
-            };
-            let form = actions.as_ref().and_then(|actions| actions.described()?.form.as_ref());
+            let described = actions.as_ref().map(Found::sound).transpose()?;
+            let form = described.and_then(|described| described.form.as_ref());
             steps.push(form.and_then(|form| form.dims.first()).map(|axis| *axis as i64));
         }
         let mut columns = TableColumns::new(rows);
