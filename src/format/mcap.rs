@@ -172,6 +172,13 @@ struct Ends {
     summary_crc: u32,
 }
 
+impl Ends {
+    /// Returns what the CRC of the summary is of: everything from there on but itself and the magic at the end.
+    fn summary_range(&self) -> Range<u64> {
+        self.summary_start..self.footer + TAIL - 12
+    }
+}
+
 fn ends(source: &dyn Source) -> Result<Ends, FormatError> {
     let refused = |class, reason: &str| Err(FormatError::refused(class, reason));
     let len = source.len();
@@ -268,18 +275,37 @@ pub fn check_data_section(source: &dyn Source) -> Result<(), PartError> {
     if stored == 0 {
         return Ok(());
     }
-    let (mut sum, mut from) = (0, 0);
-    while from < at {
+    check_crc(source, 0..at, stored, || format!("data section, which the record at {at} has"))
+}
+
+/// Checks the CRC of the summary, a piece at a time. Accepts a file without a summary, or without this CRC.
+///
+/// # Errors
+/// As [`check_data_section`].
+pub fn check_summary(source: &dyn Source) -> Result<(), PartError> {
+    let Ok(ends) = ends(source) else { return Ok(()) };
+    if ends.summary_start == 0 || ends.summary_crc == 0 {
+        return Ok(());
+    }
+    check_crc(source, ends.summary_range(), ends.summary_crc, || "summary, which the footer has".into())
+}
+
+fn check_crc(
+    source: &dyn Source,
+    range: Range<u64>,
+    stored: u32,
+    of: impl FnOnce() -> String,
+) -> Result<(), PartError> {
+    let (mut sum, mut from) = (0, range.start);
+    while from < range.end {
         crate::wanted::check().map_err(SourceError::from)?;
-        let to = at.min(from + PIECE as u64);
+        let to = range.end.min(from + PIECE as u64);
         sum = CrcKind::Crc32.append(sum, &source.read(from..to)?);
         from = to;
     }
     match sum == stored {
         true => Ok(()),
-        false => Err(PartError::Damaged(format!(
-            "the CRC-32 of the data section, which the record at {at} has, is {stored:08x}, not {sum:08x}"
-        ))),
+        false => Err(PartError::Damaged(format!("the CRC-32 of the {}, is {stored:08x}, not {sum:08x}", of()))),
     }
 }
 

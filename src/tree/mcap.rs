@@ -238,11 +238,15 @@ impl Recorded for Own {
     }
 
     fn verify_rest(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
-        match mcap::check_data_section(&*reader.source) {
-            Ok(()) => Ok(Vec::new()),
-            Err(PartError::Damaged(reason)) => Ok(vec![reason]),
-            Err(PartError::Source(error)) => Err(error.into()),
+        let mut wrong = Vec::new();
+        for check in [mcap::check_data_section, mcap::check_summary] {
+            match check(&*reader.source) {
+                Ok(()) => {}
+                Err(PartError::Damaged(reason)) => wrong.push(reason),
+                Err(PartError::Source(error)) => return Err(error.into()),
+            }
         }
+        Ok(wrong)
     }
 
     fn warnings(&self) -> &[String] {

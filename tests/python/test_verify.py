@@ -266,6 +266,19 @@ def test_a_checksum_over_all_of_a_recording(tmp_path):
     assert "data section" in problem["message"] and problem["container"] == str(path)
 
 
+@pytest.mark.parametrize("is_crc", [True, False])
+def test_a_checksum_of_a_summary(is_crc, tmp_path):
+    """Without the summary all messages are found, too. But either it or its CRC is damaged."""
+    whole = bytearray((FIXTURES / "drive.mcap").read_bytes())
+    summary = int.from_bytes(whole[-28:-20], "little")
+    assert zlib.crc32(whole[summary:-12]) == int.from_bytes(whole[-12:-8], "little")
+    whole[-12 if is_crc else summary + 20] ^= 1
+    path = tmp_path / "drive.mcap"
+    path.write_bytes(whole)
+    [problem] = verify(path, code=1)["problems"]
+    assert "summary" in problem["message"] and problem["container"] == str(path)
+
+
 def test_advice_is_no_problem(tmp_path):
     """A cache that has no room for a row of chunks makes reading slow. Nothing is wrong."""
     with h5py.File(tmp_path / "rows.h5", "w") as file:

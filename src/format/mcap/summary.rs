@@ -276,16 +276,15 @@ pub(super) fn parse(source: &dyn Source, ends: &Ends, memory: &dyn Memory) -> Re
     if offsets != 0 && !(start..=footer).contains(&offsets) {
         return damaged(format!("the summary offsets begin at {offsets}, outside the summary"));
     }
-    // Everything except the CRC and the magic at the end.
-    let end = source.len() - 12;
-    memory.reserve(end - start)?;
-    let summary = source.read(start..end)?;
+    let range = ends.summary_range();
+    memory.reserve(range.end - range.start)?;
+    let summary = source.read(range.clone())?;
     if ends.summary_crc != 0 {
         let computed = CrcKind::Crc32.of(&summary);
         if computed != ends.summary_crc {
             return damaged(format!("the CRC of the summary is {computed:08x}, stored is {:08x}", ends.summary_crc));
         }
-        source.note_checked(&(start..end));
+        source.note_checked(&range);
     }
     let (mut found, mut indexes, mut counted) = (Found::default(), Indexes::default(), Recording::default());
     let (mut at, end) = (0, footer - start);
