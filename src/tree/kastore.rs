@@ -320,4 +320,8 @@ impl Content for Arrays {
     fn warnings(&self) -> &[String] {
         &self.warnings
     }
+
+    fn verify_rest(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
+        self.unsound_offsets(&*reader.source)
+    }
 }

@@ -11,8 +11,10 @@ import zipfile
 import zlib
 
 import h5py
+import kastore
 import numpy as np
 import pytest
+import tskit
 
 from support import FAMILIES, FIXTURES, GOLDEN, RECORDINGS, TYPED, examples, load_expected, mounted, run
 from support.stores import Store, failing_server
@@ -277,6 +279,20 @@ def test_a_checksum_of_a_summary(is_crc, tmp_path):
     path.write_bytes(whole)
     [problem] = verify(path, code=1)["problems"]
     assert "summary" in problem["message"] and problem["container"] == str(path)
+
+
+@pytest.mark.parametrize("table", ["nodes", "individuals"])
+def test_offsets_of_a_tree_sequence(table, tmp_path):
+    """They have no checksum, but tskit refuses those that are not sound."""
+    arrays = dict(kastore.load(FIXTURES / "tree_sequence.trees"))
+    arrays[f"{table}/metadata_offset"] = offsets = arrays[f"{table}/metadata_offset"].copy()
+    offsets[len(offsets) // 2] ^= 0x80
+    path = tmp_path / "x.trees"
+    kastore.dump(arrays, path)
+    with pytest.raises(tskit.LibraryError, match="OFFSET"):
+        tskit.load(path)
+    [problem] = verify(path, code=1)["problems"]
+    assert problem["message"] == f"{table}/metadata: its offsets are not sound"
 
 
 def test_advice_is_no_problem(tmp_path):

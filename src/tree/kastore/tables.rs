@@ -11,6 +11,7 @@ use super::{
     Arrays,
     metadata::{self, Metadata},
     packed::Layout,
+    rows::Rows,
     schema::{self, Codec},
 };
 use crate::{
@@ -323,6 +324,22 @@ impl Arrays {
         about.insert("format".into(), self.format.into());
         about.insert("version".into(), self.front.get("version").cloned().unwrap_or_default());
         Parquet::new(reader, Table { number: number.into(), rows: plan.rows, unit: 1, columns, about }, memory)
+    }
+
+    /// Returns which columns of tree sequences have offsets that are not sound, except those that a warning names.
+    pub(super) fn unsound_offsets(&self, source: &dyn Source) -> Result<Vec<String>, Fault> {
+        let mut wrong = Vec::new();
+        for stored in self.tables.iter().filter(|plan| plan.has_id).flat_map(|plan| &plan.columns) {
+            let (item, Some(offsets)) = (&self.items[stored.data], stored.offsets) else { continue };
+            let offsets = &self.items[offsets];
+            let key = String::from_utf8_lossy(&item.key);
+            let is_known = self.warnings.iter().any(|warning| warning.starts_with(&format!("{key}: ")));
+            // Offsets count elements.
+            if !is_known && Rows::new(source, 0..item.count, offsets.data.clone(), offsets.dtype, b"")?.is_none() {
+                wrong.push(format!("{key}: its offsets are not sound"));
+            }
+        }
+        Ok(wrong)
     }
 
     /// Returns an item of text; `None` if it is longer than `longest` bytes or not UTF-8. If it cannot be read now,

@@ -524,7 +524,8 @@ impl Container for Tszip {
     }
 
     fn verify_rest(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
-        self.files.store.misnamed(reader)
+        let misnamed = self.files.store.misnamed(reader)?;
+        Ok([misnamed, self.table.verify_rest(&self.reader(reader))?].concat())
     }
 
     fn array(&self, reader: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault> {
