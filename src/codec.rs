@@ -368,6 +368,11 @@ pub fn zstd_window(front: &[u8]) -> u64 {
     window(front).unwrap_or(0).clamp(LEAST_WINDOW, MOST_WINDOW)
 }
 
+/// Returns the decoded size that the zstd frame at the front of a block states.
+pub fn zstd_size(front: &[u8]) -> Option<u64> {
+    zstd::zstd_safe::get_frame_content_size(front).ok().flatten()
+}
+
 /// Bytes at the front of a block that [`zstd_window`] needs.
 pub const ZSTD_HEADER: usize = 18;
 

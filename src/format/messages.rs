@@ -14,8 +14,11 @@ mod wire;
 
 pub use schema::{Absent, Count, Encoding, Field, Kind, Message, Number, Schema, Time};
 
-use super::PartError;
-use crate::source::Memory;
+use super::{PartError, recording::CHUNK};
+use crate::{
+    codec::{Codec, zstd_size},
+    source::{Memory, SourceError, to_usize, zeros},
+};
 
 /// Most levels of nested definitions, and of nested messages in a protobuf message.
 pub const DEPTH: usize = 64;
@@ -72,11 +75,36 @@ pub fn parse(message_encoding: &[u8], schema_encoding: &[u8], name: &[u8], data:
     }
 }
 
+/// Returns the decompressed size of a message that is compressed by itself, as one zstd frame; `None` for all others.
+///
+/// # Errors
+/// `Damaged` if it cannot have that size.
+pub fn compressed(schema: &Schema, bytes: &[u8]) -> Result<Option<u64>, PartError> {
+    /// The first bytes of a zstd frame. The first byte of CDR is 0.
+    const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+    if schema.encoding != Encoding::Cdr || !bytes.starts_with(&FRAME) {
+        return Ok(None);
+    }
+    match zstd_size(bytes) {
+        Some(size) if size <= CHUNK && Codec::Zstd.check_size(bytes.len() as u64, size).is_ok() => Ok(Some(size)),
+        _ => bad("its zstd frame has no size, or one that cannot be"),
+    }
+}
+
 /// Goes through a message. If it does not decode, the sink may have received some of its values.
 ///
 /// # Errors
 /// `Damaged` if it does not decode, `Source` if there is not enough memory for it.
 pub fn walk(schema: &Schema, bytes: &[u8], memory: &dyn Memory, sink: &mut dyn Sink) -> Result<(), PartError> {
+    let mut bytes = bytes;
+    let mut decompressed;
+    if let Some(size) = compressed(schema, bytes)? {
+        memory.reserve(size.saturating_add(Codec::Zstd.working_memory(0, bytes.len() as u64, size)))?;
+        decompressed = zeros(to_usize(size)).map_err(SourceError::from)?;
+        let done = Codec::Zstd.decode_into(bytes, &mut decompressed);
+        done.map_err(|error| PartError::Damaged(error.to_string()))?;
+        bytes = &decompressed;
+    }
     match schema.encoding {
         Encoding::Ros1 | Encoding::Cdr => ros::walk(schema, bytes, sink),
         Encoding::Protobuf => wire::walk(schema, bytes, memory, sink),

@@ -62,6 +62,8 @@ enum Part {
     Lines,
     /// Sums of columns (0) or of lines (1).
     Totals,
+    /// A decompressed message, by its row.
+    Message,
 }
 
 impl Part {

@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from support import FIXTURES, GOLDEN, assert_same_file, load_expected, mounted, seen_within, sha256, walk_files
+from support.writers import recordings
 
 FAMILIES = ("mcap", "rosbag")
 FILES = [(family, rel) for family in FAMILIES for rel in sorted(load_expected(family))]
@@ -182,3 +184,39 @@ def test_a_recording_that_is_still_written(tmp_path, name, messages):
             recorder.write(whole[recorder.tell():])
         assert seen_within(1.0, lambda: (mnt / name).is_dir())
         assert len(np.load(mnt / name / "topics/imu/time.npy")) == messages
+
+
+@pytest.mark.parametrize("compression", ["", "zstd"])
+def test_messages_that_are_compressed_one_by_one(mounts, tmp_path, compression):
+    """As rosbag2 writes them with `compression_mode: message`. All files but those of the stored bytes are the same."""
+    golden = mounts("mcap") / "images.mcap"
+    folders = sorted(path.parent for path in golden.rglob("channel.json"))
+    schemas, channels, messages = [], [], []
+    for number, folder in enumerate(folders):
+        schema = json.loads((folder / "channel.json").read_text())["schema"]
+        schemas.append((schema["name"], schema["encoding"], (folder / "schema.msg").read_bytes()))
+        channels.append(("/" + str(folder.relative_to(golden / "topics")), "cdr", number + 1))
+        raw = sorted((golden / ".raw" / folder.relative_to(golden)).iterdir())
+        messages += [(number, time, path.read_bytes()) for time, path in enumerate(raw)]
+    compressed = [(number, time, zstandard.ZstdCompressor().compress(data)) for number, time, data in messages]
+    for name, these in (("plain", messages), ("compressed", compressed)):
+        (tmp_path / f"{name}.mcap").write_bytes(recordings.mcap(schemas, channels, these, compression=compression))
+    with mounted(tmp_path) as mnt:
+        plain, files = mnt / "plain.mcap", walk_files(mnt / "plain.mcap")
+        assert walk_files(mnt / "compressed.mcap") == files
+        assert len([path for path in files if path.endswith((".png", ".jpg"))]) > 10
+        for path in files - {"container.json"}:
+            if (plain / path).suffix in (".png", ".jpg", ".bin") and path.startswith("topics/"):
+                found = read_or_errno(plain / path)
+                assert read_or_errno(mnt / "compressed.mcap" / path) == found, path
+            else:
+                assert_same_file(mnt / "compressed.mcap" / path, plain / path)
+        topic = channels[0][0]
+        assert (mnt / f"compressed.mcap/.raw/topics{topic}/000.bin").read_bytes() == compressed[0][2]
+
+
+def read_or_errno(path):
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        return error.errno

@@ -2,19 +2,21 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Core, Decoder, batch::take_columns, chunks::only_damage};
+use super::{Core, Decoder, Part, batch::take_columns, chunks::only_damage};
 use crate::{
+    cache::{BlockError, Buffer},
+    codec::Codec,
     format::{
         PartError,
         messages::{
-            Number, Schema,
+            self, Number, Schema,
             flat::{Element, Flat, Shape, Take},
         },
         picture,
     },
-    source::Memory,
+    source::{Memory, SourceError, to_usize},
     tree::WorkingMemory,
-    view::{Data, Fault, ReadContext, Rendered, View, png::Png},
+    view::{Bytes, Data, Fault, ReadContext, Rendered, View, png::Png},
 };
 
 /// Most messages that are tried and do not decode, and most chunks that are damaged. The first message that decodes decides
@@ -123,6 +125,34 @@ impl Core {
         }
     }
 
+    /// Returns a message that is compressed by itself, from the cache or newly decompressed; `None` for all others.
+    fn decompressed(
+        &self,
+        reader: &ReadContext,
+        folder: u32,
+        row: u64,
+        schema: &Schema,
+        stored: &[u8],
+    ) -> Result<Option<Arc<Buffer>>, Fault> {
+        let fault = |error: Arc<BlockError>| Fault { block: None, offset: 0, error };
+        let size = match messages::compressed(schema, stored) {
+            Ok(None) => return Ok(None),
+            Ok(Some(size)) => size,
+            Err(PartError::Damaged(reason)) => return Err(Fault::refused(reason)),
+            Err(PartError::Source(error)) => return Err(error.into()),
+        };
+        let parts = reader.get_or_insert_with(Part::Message.key(reader, folder, row), || {
+            let working = Codec::Zstd.working_memory(0, stored.len() as u64, size);
+            let mut room = reader.cache.reserve(size.saturating_add(working)).map_err(BlockError::from)?;
+            let mut message = Buffer::zeroed(to_usize(size)).map_err(SourceError::from).map_err(BlockError::from)?;
+            Codec::Zstd.decode_into(stored, &mut message).map_err(BlockError::Decode)?;
+            room.shrink_to(size);
+            room.hold();
+            Ok(vec![Arc::new(message.with_room(room))])
+        });
+        Ok(parts.map_err(fault)?.into_iter().next())
+    }
+
     /// Returns the picture of a message, or why it has none; `None` if the message does not decode.
     fn picture_in(
         &self,
@@ -140,7 +170,11 @@ impl Core {
         }
         chunk.with(reader, |bytes| {
             let damage = |error| super::fault_of(chunk.block.number, error);
-            let message = bytes.get(start, placed.data.end - start).map_err(damage)?;
+            let stored = bytes.get(start, placed.data.end - start).map_err(damage)?;
+            let Ok(decompressed) = only_damage(self.decompressed(reader, folder, row, &shown.schema, &stored))? else {
+                return Ok(None);
+            };
+            let message = decompressed.as_ref().map_or(&*stored, |message| message);
             let base = message.as_ptr() as usize;
             let (wanted, raw): (&[usize], bool) = match &kind {
                 Kind::Raw(leaves) => (leaves, true),
@@ -148,16 +182,20 @@ impl Core {
             };
             let found = std::array::from_fn(|_| (0, 0..0));
             let mut places = Places { message: base..base + message.len(), wanted, found, encoding: Vec::new() };
-            match take_columns(reader, &shown.schema, &shown.flat, &message, &mut places) {
+            match take_columns(reader, &shown.schema, &shown.flat, message, &mut places) {
                 Ok(()) => {}
                 Err(PartError::Damaged(_)) => return Ok(None),
                 Err(PartError::Source(error)) => return Err(error.into()),
             }
-            let of_chunk = |range: Range<usize>| start + range.start as u64..start + range.end as u64;
+            let part = |range: Range<usize>| match &decompressed {
+                Some(message) => Data::Rendered(Arc::new(PartOf(message.clone(), range))),
+                None => chunk.data(start + range.start as u64..start + range.end as u64),
+            };
             if !raw {
                 let range = places.found[0].1.clone();
                 let (suffix, from) = encoded(message.get(range.clone()).unwrap_or_default());
-                let view = chunk.view(of_chunk(range.start + from..range.end));
+                let range = range.start + from..range.end;
+                let view = View::default().with(range.len() as u64, part(range));
                 return Ok(Some(Ok(Picture { view, suffix })));
             }
             let [(height, _), (width, _), (step, _), _, (order, _), (_, data)] = places.found;
@@ -168,12 +206,32 @@ impl Core {
                 return Ok(Some(Err("its size")));
             }
             let (channels, depth) = (pixels.channels, pixels.depth);
-            let data = chunk.data(of_chunk(data));
-            let pixels =
-                Data::Rendered(Arc::new(Rows { data: View::default().with(rows, data), row_size, step, pixels }));
+            let data = View::default().with(rows, part(data));
+            let pixels = Data::Rendered(Arc::new(Rows { data, row_size, step, pixels }));
             let png = Png::new(pixels, 0, width as u32, height as u32, channels, depth);
             Ok(Some(png.map(|png| Picture { view: png.view(), suffix: ".png" }).ok_or("its size")))
         })
+    }
+}
+
+/// A part of a message that was compressed by itself.
+#[derive(Debug)]
+struct PartOf(Arc<Buffer>, Range<usize>);
+
+impl Rendered for PartOf {
+    fn is_copy(&self) -> bool {
+        true
+    }
+
+    fn borrow(&self, _: &ReadContext, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
+        let start = self.1.start;
+        Ok(Some(Bytes::Decoded(self.0.clone(), start + to_usize(part.start)..start + to_usize(part.end))))
+    }
+
+    fn fill(&self, _: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let bytes = self.0.get(self.1.clone()).and_then(|bytes| bytes.get(to_usize(part.start)..to_usize(part.end)));
+        out.copy_from_slice(bytes.unwrap_or_default());
+        Ok(())
     }
 }
 
