@@ -249,6 +249,10 @@ impl Recorded for Own {
         Ok(wrong)
     }
 
+    fn block_name(&self, block: u32) -> Option<String> {
+        Some(format!("attachment {}", block.checked_sub(self.parsed.first)?))
+    }
+
     fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -104,6 +104,12 @@ pub(super) trait Recorded: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
+    /// Returns the name of a block that is not a chunk, for messages.
+    fn block_name(&self, block: u32) -> Option<String> {
+        let _ = block;
+        None
+    }
+
     /// Returns the problems that were found when the file was opened.
     fn warnings(&self) -> &[String];
 

@@ -18,7 +18,7 @@ import tskit
 
 from support import FAMILIES, FIXTURES, GOLDEN, RECORDINGS, TYPED, examples, load_expected, mounted, run
 from support.stores import Store, failing_server
-from support.writers import zip
+from support.writers import recordings, zip
 
 
 def verify(*paths, code=None):
@@ -293,6 +293,14 @@ def test_offsets_of_a_tree_sequence(table, tmp_path):
         tskit.load(path)
     [problem] = verify(path, code=1)["problems"]
     assert problem["message"] == f"{table}/metadata: its offsets are not sound"
+
+
+def test_an_attachment_is_named(tmp_path):
+    attachments = [(name, "text/plain", b"some text of " + name.encode()) for name in ("a.txt", "b.txt")]
+    stored = recordings.mcap([], [("/t", "json", 0)], [(0, 0, b"{}")], attachments)
+    (tmp_path / "a.mcap").write_bytes(stored.replace(b"some text of b", b"some text of c", 1))
+    [problem] = verify(tmp_path, code=1)["problems"]
+    assert (problem["path"], problem["block"]) == ("attachments/b.txt", "attachment 1")
 
 
 def test_advice_is_no_problem(tmp_path):

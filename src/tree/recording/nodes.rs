@@ -401,7 +401,7 @@ impl<R: Recorded> Container for Tree<R> {
     }
 
     fn block_name(&self, block: u32) -> String {
-        format!("chunk {block}")
+        self.own.block_name(block).unwrap_or_else(|| format!("chunk {block}"))
     }
 
     fn memory_usage(&self) -> usize {
