@@ -15,6 +15,7 @@ import kastore
 import numpy as np
 import pytest
 import tskit
+import zstandard
 
 from support import FAMILIES, FIXTURES, GOLDEN, RECORDINGS, TYPED, examples, load_expected, mounted, run
 from support.stores import Store, failing_server
@@ -293,6 +294,25 @@ def test_offsets_of_a_tree_sequence(table, tmp_path):
         tskit.load(path)
     [problem] = verify(path, code=1)["problems"]
     assert problem["message"] == f"{table}/metadata: its offsets are not sound"
+
+
+def test_messages_that_do_not_decode(tmp_path):
+    """A topic of texts has no file of numbers that shows them."""
+    hello = b"\0\1\0\0\6\0\0\0hello\0"
+    pack = zstandard.ZstdCompressor().compress
+    with_crc = zstandard.ZstdCompressor(write_checksum=True).compress(hello)
+    broken = [pack(hello)[:-1], pack(b"\1" + hello), with_crc[:-1] + bytes([with_crc[-1] ^ 1]),
+              zstandard.ZstdCompressor(write_content_size=False).compress(hello), b"\x28\xb5\x2f\xfd"]
+    messages = [(0, 0, hello), (0, 1, pack(hello))] + [(0, 2, data) for data in broken]
+    messages += [(1, time, hello) for time in range(3)]
+    schema = [("std_msgs/msg/String", "ros2msg", b"string data\n")]
+    channels = [("/chat", "cdr", 1), ("/sound", "cdr", 1)]
+    (tmp_path / "a.mcap").write_bytes(recordings.mcap(schema, channels, messages))
+    [problem] = verify(tmp_path, code=1)["problems"]
+    assert problem["message"] == "5 of 7 messages of /chat do not decode"
+    assert problem["container"] == str(tmp_path / "a.mcap")
+    lines = run("cat", tmp_path / "a.mcap/topics/chat/messages.jsonl", check=True).stdout
+    assert lines == b'{"data":"hello"}\n' * 2 + b"null\n" * 5
 
 
 def test_an_attachment_is_named(tmp_path):

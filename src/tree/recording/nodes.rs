@@ -5,16 +5,18 @@ use std::{ops::ControlFlow, sync::Arc};
 use super::{
     Core, Recorded, Tree,
     batch::{DAMAGED, PUBLISH_TIME, SEQUENCE},
+    chunks::only_damage,
     columns::{self, Column, What},
     describe,
     files::FileOf,
     lines,
     order::Then,
     table,
+    totals::{DAMAGED_ROWS, UNDECODED_ROWS},
 };
 use crate::{
     cache::Buffer,
-    format::DType,
+    format::{DType, messages::flat::Leaf},
     tree::{
         Child, Container, DESCRIPTION, ItemInfo, NodeId, NodeKind, Overview, Timeline,
         paths::{self, NodeIndex},
@@ -409,7 +411,23 @@ impl<R: Recorded> Container for Tree<R> {
     }
 
     fn verify_rest(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
-        self.own.verify_rest(reader)
+        let mut found = self.own.verify_rest(reader)?;
+        for (number, folder) in (0..).zip(&self.core.recording.folders) {
+            // A column with a value for each message cannot be read where one does not decode.
+            let is_shown = |leaf: &Leaf| leaf.shape.width().is_some();
+            let schema = self.core.decoder(number).schema();
+            if schema.is_none_or(|shown| shown.flat.leaves.iter().any(is_shown)) {
+                continue;
+            }
+            if let Ok(totals) = only_damage(self.core.columns_totals(reader, number))? {
+                let undecoded = totals.all(UNDECODED_ROWS) - totals.all(DAMAGED_ROWS);
+                if undecoded > 0 {
+                    let topic = String::from_utf8_lossy(&folder.topic);
+                    found.push(format!("{undecoded} of {} messages of {topic} do not decode", folder.messages));
+                }
+            }
+        }
+        Ok(found)
     }
 
     fn warnings(&self) -> &[String] {
