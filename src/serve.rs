@@ -14,7 +14,7 @@ use std::{
     io,
     net::TcpListener,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
@@ -129,7 +129,7 @@ impl Site {
     fn fault(&self, panicked: &(dyn Any + Send)) -> Refusal {
         let text = panicked.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panicked.downcast_ref::<String>().map(String::as_str));
-        self.volume.note_panic(text.unwrap_or("a panic without a text"));
+        self.volume.vfs().note_panic(text.unwrap_or("a panic without a text"));
         Refusal::fault()
     }
 
@@ -138,7 +138,7 @@ impl Site {
     /// # Errors
     /// [`Refusal::busy`] if there is no room for them.
     fn counted(&self, bytes: Vec<u8>) -> Result<Bytes, Refusal> {
-        let mut room = self.volume.reserve(bytes.len() as u64).map_err(|_| Refusal::busy())?;
+        let mut room = self.volume.vfs().cache().reserve(bytes.len() as u64).map_err(|_| Refusal::busy())?;
         // The client may take them slowly.
         room.hold();
         Ok(Bytes::from_owner(Buffer::from(bytes).with_room(room)))
@@ -159,8 +159,8 @@ async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Refusal>
 /// # Errors
 /// When the threads can't be started.
 pub(crate) fn serve(site: &Arc<Site>, listener: TcpListener, ended: impl Future<Output = ()>) -> io::Result<()> {
-    let volume = site.volume.weak();
-    std::thread::Builder::new().name("changes".into()).spawn(move || look_after(&volume))?;
+    let vfs = Arc::downgrade(site.volume.vfs());
+    std::thread::Builder::new().name("changes".into()).spawn(move || look_after(&vfs))?;
     listener.set_nonblocking(true)?;
     let handler = Arc::new(Handler { site: site.clone(), router: TowerToHyperService::new(router(site)) });
     runtime()?.block_on(async {
@@ -262,13 +262,15 @@ fn harden(response: &mut Response) {
 }
 
 /// Notes changes below SOURCE, and closes files that are gone.
-fn look_after(volume: &dyn Fn() -> Option<Volume>) {
+fn look_after(vfs: &Weak<Vfs>) {
     let mut swept = Instant::now();
-    while let Some(volume) = volume() {
+    while let Some(vfs) = vfs.upgrade() {
         let round = AssertUnwindSafe(|| {
-            volume.see_changes(LOOK_UP);
+            let changes = vfs.wait_for_changes(LOOK_UP);
+            // There is no kernel cache to invalidate: each request looks at the current state.
+            drop((vfs.changed_nodes(changes), vfs.take_invalidated()));
             if swept.elapsed() > SWEEP {
-                volume.sweep();
+                vfs.sweep();
                 swept = Instant::now();
             }
         });

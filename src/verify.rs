@@ -17,6 +17,7 @@ use crate::{
     limits::PIECE,
     parallel,
     source::Wait,
+    tree,
     vfs::{self, Covering, FileKind, NO_CONTAINER, Problem},
     volume::{Entry, Error, ErrorKind, Listed},
 };
@@ -101,8 +102,9 @@ pub(crate) fn read_all(top: &Entry, threads: usize, progress: &Progress, which: 
         true => Task::Folder(top.clone(), Some(PathBuf::new()), 0),
         false => Task::File(top.clone()),
     };
-    if top.is_inside() && !top.is_root_of_container() {
-        top.volume().cover_what_is_read();
+    let coverage = top.vfs().options().coverage.as_ref();
+    if let Some(coverage) = coverage.filter(|_| top.is_inside() && !top.is_root_of_container()) {
+        coverage.count_what_is_read();
     }
     let run = Run { top, progress, which, queue: Mutex::default(), more: Condvar::new(), found: Mutex::default() };
     run.queue.lock().tasks.push(first);
@@ -117,7 +119,8 @@ pub(crate) fn read_all(top: &Entry, threads: usize, progress: &Progress, which: 
         ControlFlow::Continue(())
     });
     run.take_noticed();
-    let mut findings = Findings { covering: top.volume().covering(), ..Findings::default() };
+    let covering = coverage.map(|coverage| coverage.total()).unwrap_or_default();
+    let mut findings = Findings { covering, ..Findings::default() };
     let found = run.found.into_inner().into_values();
     let (advice, found): (Vec<_>, Vec<_>) = found.partition(|problem| problem.is_advice);
     findings.advice = advice;
@@ -268,7 +271,7 @@ impl Run<'_> {
     /// Takes over problems that the filesystem noticed: files that look like containers, parts that are left out. It
     /// keeps a limited number, so it is asked after each batch.
     fn take_noticed(&self) {
-        self.top.volume().take_problems().into_iter().for_each(|problem| self.note(problem));
+        self.top.vfs().problems.take().into_iter().for_each(|problem| self.note(problem));
     }
 
     fn entry(&self, folder: Option<&Path>, listed: Listed) -> Option<Task> {
@@ -298,7 +301,7 @@ impl Run<'_> {
                 }
                 _ => {
                     self.progress.others.fetch_add(1, Relaxed);
-                    if entry.volume().should_be_container(&name) {
+                    if tree::should_be_container(entry.vfs().options().formats, &name) {
                         self.note(Problem::of(path, NO_CONTAINER.to_owned()));
                     }
                 }
@@ -310,9 +313,9 @@ impl Run<'_> {
     /// Counts a link that is not followed, by its target.
     fn link(&self, path: &Path) {
         self.progress.links.fetch_add(1, Relaxed);
-        let volume = self.top.volume();
-        match volume.source().join(path).canonicalize() {
-            Ok(target) if target.starts_with(volume.source()) => {}
+        let source = self.top.vfs().source();
+        match source.join(path).canonicalize() {
+            Ok(target) if target.starts_with(source) => {}
             Ok(_) => drop(self.progress.outside.fetch_add(1, Relaxed)),
             Err(_) => drop(self.progress.dangling.fetch_add(1, Relaxed)),
         }

@@ -11,7 +11,7 @@ mod reader;
 mod search;
 mod table;
 
-use std::{ffi::OsStr, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc};
 
 pub use array::{Array, Element};
 pub use attributes::AttributeValue;
@@ -25,7 +25,7 @@ pub(crate) use search::Met;
 pub(crate) use table::Table;
 
 use crate::{
-    cache::{self, DiskTier, Reservation, TooMuch, Verify},
+    cache::{self, Verify},
     tree,
     vfs::{self, FollowLinks, Problem, Vfs},
 };
@@ -107,97 +107,9 @@ impl Volume {
         self.vfs.problems()
     }
 
-    /// Returns the same problems and forgets them.
-    pub(crate) fn take_problems(&self) -> Vec<Problem> {
-        self.vfs.problems.take()
-    }
-
-    /// Returns how many problems were found so far.
-    pub(crate) fn problem_count(&self) -> u64 {
-        self.vfs.problems.count() as u64
-    }
-
-    /// Shows the problems, newest first, until `show` breaks off.
-    pub(crate) fn each_problem(&self, show: &mut dyn FnMut(&Problem) -> ControlFlow<()>) {
-        self.vfs.problems.each(show);
-    }
-
-    /// Notes that a request failed by a fault of shardfs itself.
-    pub(crate) fn note_panic(&self, text: &str) {
-        self.vfs.note_panic(text);
-    }
-
-    /// Returns what was opened, as an absolute path or a URL without secrets.
-    pub(crate) fn source(&self) -> &Path {
-        self.vfs.source()
-    }
-
-    /// Returns whether one container was opened, and no folder.
-    pub(crate) fn is_one_container(&self) -> bool {
-        self.vfs.is_one_container()
-    }
-
-    /// Returns how much of the containers' files checksums cover, as far as that was noted.
-    pub(crate) fn covering(&self) -> vfs::Covering {
-        self.vfs.options().coverage.as_ref().map(|coverage| coverage.total()).unwrap_or_default()
-    }
-
-    /// Makes [`Self::covering`] count only what is read from now on.
-    pub(crate) fn cover_what_is_read(&self) {
-        if let Some(coverage) = &self.vfs.options().coverage {
-            coverage.count_what_is_read();
-        }
-    }
-
-    /// Returns the reason why a file is shown as a file.
-    pub(crate) fn no_container(&self) -> String {
-        self.vfs.no_container()
-    }
-
-    /// Returns whether a file of this name should be a container.
-    pub(crate) fn should_be_container(&self, name: &OsStr) -> bool {
-        tree::should_be_container(self.vfs.options().formats, name)
-    }
-
-    /// Returns counters in the form of Prometheus, if they are shown.
-    pub(crate) fn metrics(&self) -> Option<String> {
-        self.vfs.metrics()
-    }
-
-    /// Reserves memory of the cache's budget. May wait until others release theirs.
-    ///
-    /// # Errors
-    /// For more than is possible.
-    pub(crate) fn reserve(&self, bytes: u64) -> Result<Reservation, TooMuch> {
-        self.vfs.cache().reserve(bytes)
-    }
-
-    /// Returns the disk cache of decoded blocks, if there is one.
-    pub(crate) fn disk_tier(&self) -> Option<&DiskTier> {
-        self.vfs.cache().disk_tier()
-    }
-
-    /// Waits until what is kept on disk is written, some seconds at most. For a process that ends.
-    pub(crate) fn finish(&self) {
-        self.vfs.finish();
-    }
-
-    /// Waits for changes below SOURCE, for at most `timeout`, and takes note of them.
-    pub(crate) fn see_changes(&self, timeout: Duration) {
-        let changes = self.vfs.wait_for_changes(timeout);
-        // There is no kernel cache to invalidate: each request looks at the current state.
-        drop((self.vfs.changed_nodes(changes), self.vfs.take_invalidated()));
-    }
-
-    /// Closes files that are gone.
-    pub(crate) fn sweep(&self) {
-        self.vfs.sweep();
-    }
-
-    /// Returns what gives the volume as long as others use it.
-    pub(crate) fn weak(&self) -> impl Fn() -> Option<Self> + Send + use<> {
-        let weak = Arc::downgrade(&self.vfs);
-        move || weak.upgrade().map(Self::of)
+    /// Returns the filesystem that is shown.
+    pub(crate) fn vfs(&self) -> &Arc<Vfs> {
+        &self.vfs
     }
 }
 

@@ -147,7 +147,7 @@ async fn problems(State(site): State<Arc<Site>>) -> Response {
 
 /// Counters for Prometheus.
 async fn metrics(State(site): State<Arc<Site>>) -> Response {
-    let text = site.run(|site| site.volume.metrics().ok_or_else(Refusal::not_found)).await;
+    let text = site.run(|site| site.volume.vfs().metrics().ok_or_else(Refusal::not_found)).await;
     text.map_or_else(IntoResponse::into_response, |text| answer("text/plain; version=0.0.4; charset=utf-8", text))
 }
 

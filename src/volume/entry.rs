@@ -69,7 +69,8 @@ impl Entry {
         Ok(self.vfs().ask(self.handle.ino, ask)?)
     }
 
-    fn vfs(&self) -> &Vfs {
+    /// Returns the filesystem that it belongs to.
+    pub(crate) fn vfs(&self) -> &Vfs {
         &self.handle.vfs
     }
 
@@ -78,7 +79,6 @@ impl Entry {
         Volume::of(self.handle.vfs.clone())
     }
 
-    /// Returns its inode number, valid as long as this entry or a clone of it exists.
     #[cfg(test)]
     pub(super) fn ino(&self) -> u64 {
         self.handle.ino
@@ -476,7 +476,7 @@ impl Entry {
 
     /// Returns what is wrong with the container that contains this entry and no file of it shows.
     pub(crate) fn verify_rest(&self) -> Result<Vec<String>, Error> {
-        Ok(self.vfs().ask(self.handle.ino, |tree, reader, _| tree.verify_rest(reader))?.unwrap_or_default())
+        Ok(self.ask(|tree, reader, _| tree.verify_rest(reader))?.unwrap_or_default())
     }
 
     /// Returns up to `length` bytes of a file from `offset` on, in memory of their own, for a caller that waits for no
@@ -500,10 +500,8 @@ impl Entry {
         &self,
         ask: impl FnOnce(&dyn Episodes, &ReadContext) -> Result<T, Fault>,
     ) -> Result<Option<T>, Error> {
-        let answer = self.vfs().ask(self.handle.ino, |tree, reader, _| {
-            tree.episodes().map(|episodes| ask(episodes, reader)).transpose()
-        })?;
-        Ok(answer.flatten())
+        let asked = self.ask(|tree, reader, _| tree.episodes().map(|episodes| ask(episodes, reader)).transpose())?;
+        Ok(asked.flatten())
     }
 
     /// Returns an episode of the container that contains this entry.
@@ -518,13 +516,12 @@ impl Entry {
 
     /// Returns rows of the column that this folder shows; see [`crate::tree::Container::rows`].
     pub(crate) fn rows(&self, rows: Range<u64>, elements: u64, bytes: u64) -> Result<Option<Vec<Cells>>, Error> {
-        let ask = |tree: &dyn Container, reader: &ReadContext, node| tree.rows(reader, node, rows, elements, bytes);
-        Ok(self.vfs().ask(self.handle.ino, ask)?.flatten())
+        Ok(self.ask(|tree, reader, node| tree.rows(reader, node, rows, elements, bytes))?.flatten())
     }
 
     /// Returns what the player needs of this folder, if something happens in time in it.
     pub(crate) fn timeline(&self) -> Result<Option<Timeline>, Error> {
-        Ok(self.vfs().ask(self.handle.ino, |tree, reader, node| tree.timeline(reader, node))?.flatten())
+        Ok(self.ask(|tree, reader, node| tree.timeline(reader, node))?.flatten())
     }
 
     /// Returns element type and shape (outermost axis first) of the array that a `.npy` file shows; `None` for all

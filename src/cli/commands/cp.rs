@@ -264,8 +264,7 @@ fn is_folder_name(path: &Path) -> bool {
 /// Nothing is ever written where the data are.
 fn refuse_own_place(destination: &Path, found: &[Selected]) -> anyhow::Result<()> {
     let Some(first) = found.first() else { return Ok(()) };
-    let volume = first.entry.volume();
-    let source = volume.source();
+    let source = first.entry.vfs().source();
     // The name that the copy would have is the container's own.
     for Selected { kept, .. } in found {
         let copy = destination.join(kept.iter().next().unwrap_or_default());

@@ -244,8 +244,7 @@ fn episode(entry: &Entry, path: &Path) -> anyhow::Result<Entry> {
 /// Returns the name of the video of a camera: `ep_001_cam0_rgb.mp4`.
 fn name_of(top: &Entry, camera: &Camera) -> String {
     let (container, inside) = top.place();
-    let source = top.volume();
-    let container = if container == Path::new("") { source.source() } else { &container };
+    let container = if container == Path::new("") { top.vfs().source() } else { &container };
     let stem = container.file_stem().unwrap_or_default().to_string_lossy();
     let below = camera.path.strip_prefix("images/").unwrap_or(&camera.path);
     let parts = [&stem, inside.as_str(), below].into_iter().filter(|part| !part.is_empty());

@@ -127,7 +127,7 @@ impl<W: Write> Search<'_, W> {
                 }
                 // Of these it is not known whether they are containers.
                 Met::End => {
-                    for problem in entry.volume().take_problems().iter().filter(|problem| problem.is_unread) {
+                    for problem in entry.vfs().problems.take().iter().filter(|problem| problem.is_unread) {
                         let below = problem.container.strip_prefix(&place).unwrap_or(&problem.container);
                         failed(&entry.path().join(below), &problem.message);
                     }

@@ -94,7 +94,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if !place.entry.is_folder() || (place.entry.is_inside() && !place.entry.is_root_of_container()) {
         bail!("{}: neither a folder nor a container", arguments.source.display());
     }
-    let source = place.entry.volume().source().join(place.entry.place().0).to_string_lossy().into_owned();
+    let source = place.entry.vfs().source().join(place.entry.place().0).to_string_lossy().into_owned();
     let known = if arguments.anew { None } else { earlier };
     let known = known.and_then(|file| table::read(&file, &source)).unwrap_or_default();
     let interrupt = Interrupt::new();
@@ -180,7 +180,7 @@ impl Work {
     /// opened become rows. What cannot be looked at keeps its earlier rows.
     fn walk<'a>(&'a self, top: &Entry, rows: &mut Vec<Row>, kept: &mut Kept<'a>) -> Vec<(PathBuf, Entry)> {
         if top.is_root_of_container() {
-            let name = PathBuf::from(top.volume().source().file_name().unwrap_or_default());
+            let name = PathBuf::from(top.vfs().source().file_name().unwrap_or_default());
             return vec![(name, top.clone())];
         }
         let place = top.place().0;
@@ -224,7 +224,7 @@ impl Work {
         rows: &mut Vec<Row>,
         kept: &mut Kept<'a>,
     ) {
-        let problems = top.volume().take_problems().into_iter().filter(|problem| !problem.is_advice);
+        let problems = top.vfs().problems.take().into_iter().filter(|problem| !problem.is_advice);
         for Problem { container, message, is_unread, .. } in problems {
             let path = container.strip_prefix(place).unwrap_or(&container);
             let Some(file) = files.get(path) else { continue };

@@ -101,8 +101,8 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
             }
             return Ok(folder.is_whole());
         }
-        let volume = place.entry.volume();
-        let reason = volume.problems().pop().map_or_else(|| volume.no_container(), |problem| problem.message);
+        let vfs = place.entry.vfs();
+        let reason = vfs.problems().pop().map_or_else(|| vfs.no_container(), |problem| problem.message);
         bail!("{}: {reason}", path.display());
     };
     if arguments.json {

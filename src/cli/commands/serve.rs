@@ -181,7 +181,7 @@ pub(in crate::cli) fn until_signal(
         let _ = receiver.await;
     };
     let served = serve::serve(site, listener, ended).context("serving");
-    site.volume.finish();
+    site.volume.vfs().finish();
     served
 }
 

@@ -25,6 +25,7 @@ use crate::{
         AlreadyReported, ColorOption, Place, ReadOptions, buffered, color, complain, counted, each, escape, is_url,
         log_to_stderr, one_line, paint, progress::interruptible_bar,
     },
+    tree,
     verify::{Findings, Progress, Which, read_all},
     vfs::{self, Covering, FollowLinks, Problem, Vfs},
     volume::Entry,
@@ -129,14 +130,14 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow:
         Some(Ok(vfs)) => (Entry::root(Arc::new(vfs))?, None),
         failed => (Place::find(path, options)?.entry, failed.and_then(Result::err)),
     };
-    let volume = entry.volume();
+    let vfs = entry.vfs();
     // A single file must be a container, or it cannot be verified.
     if let Some(error) = error {
         let is_meant = entry.is_folder()
-            || !volume.problems().is_empty()
-            || path.file_name().is_some_and(|name| volume.should_be_container(name));
+            || !vfs.problems().is_empty()
+            || path.file_name().is_some_and(|name| tree::should_be_container(vfs.options().formats, name));
         if !is_meant {
-            bail!("{}: {}, so there is nothing to verify", path.display(), volume.no_container());
+            bail!("{}: {}, so there is nothing to verify", path.display(), vfs.no_container());
         }
         let problem = Problem { container: path.to_owned(), ..error.to_problem() };
         if problem.is_unread {
@@ -149,7 +150,7 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow:
     let mut findings = read_all(&entry, threads, &bar.progress, Which::All, counts);
     let all = findings.problems.iter_mut().chain(&mut findings.unread).chain(&mut findings.advice);
     for Problem { container, .. } in all {
-        *container = match volume.is_one_container() {
+        *container = match vfs.is_one_container() {
             // The path may lead into the container; problems are about the container itself.
             true => path.ancestors().find(|path| path.is_file()).unwrap_or(path).to_path_buf(),
             false if container == Path::new("") => path.to_path_buf(),

@@ -63,7 +63,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (mut blobs, mut written) = (0, 0);
     let all = each(&arguments.paths, |path| {
         let (place, is_whole) = one(path, arguments, threads, &bar).map_err(|error| bar.complain(&error))?;
-        if let Some(spill) = place.entry.volume().disk_tier() {
+        if let Some(spill) = place.entry.vfs().cache().disk_tier() {
             spill.disk().flush(LAST_BLOCKS);
             let counters = spill.disk().counters();
             blobs += counters.written.load(Relaxed);

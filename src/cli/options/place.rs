@@ -88,7 +88,7 @@ impl Place {
             })?;
             entry = entry.or_behind()?;
             if entry.kind() == EntryKind::Link
-                && entry.volume().is_one_container()
+                && entry.vfs().is_one_container()
                 && let Some((vfs, names)) = beside()
             {
                 return Self::walk(path, vfs, &names, kept, &|| None);

@@ -107,7 +107,7 @@ pub(super) fn damage(folder: &Entry) -> HashMap<OsString, String> {
     let (file, inside) = folder.place();
     let here = if folder.is_inside() { file.join(inside) } else { folder.path().to_owned() };
     let mut by_name = HashMap::new();
-    folder.volume().each_problem(&mut |problem| {
+    folder.vfs().problems.each(&mut |problem| {
         let there = problem.container.join(&problem.path);
         if let Some(name) = there.strip_prefix(&here).ok().and_then(|below| below.components().next())
             && !by_name.contains_key(name.as_os_str())

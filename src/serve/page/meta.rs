@@ -33,7 +33,7 @@ pub(super) fn attributes(entry: &Entry) -> Option<Html> {
 
 fn shown(entry: &Entry, document: &[u8]) -> Option<Html> {
     let size = Some(document.len() as u64).filter(|&size| size <= limits::METADATA_JSON)?;
-    let _room = entry.volume().reserve(size * limits::JSON_ROOM).ok()?;
+    let _room = entry.vfs().cache().reserve(size * limits::JSON_ROOM).ok()?;
     let document: Map<String, Value> = serde_json::from_slice(document).ok()?;
     let (mut html, mut left) = (Html::default(), VALUES);
     write_object(&mut html, &document, DEPTH, &mut left);

@@ -277,6 +277,6 @@ fn names_of_keys(container: &Entry, path: &str) -> Option<Vec<String>> {
     let file = container.get(path).ok().filter(|file| file.size() <= KEY_NAMES)?;
     let json = file.read().ok()?;
     // A name takes at least its quotes and a comma; an empty one takes 24 bytes, in a list that doubles.
-    let _room = file.volume().reserve(file.size() * limits::JSON_ROOM).ok()?;
+    let _room = file.vfs().cache().reserve(file.size() * limits::JSON_ROOM).ok()?;
     serde_json::from_slice(&json).ok()
 }

@@ -60,7 +60,7 @@ fn framed(volume: &Volume, title: &str, path: &Path, scripts: &[&'static str], m
         }
     }
     html.raw(r#"</ol></nav><div class="tools">"#);
-    let problems = volume.problem_count();
+    let problems = volume.vfs().problems.count() as u64;
     if problems > 0 {
         html.fill(r#"<a class="badge bad" href="/-/problems">{}</a>"#, &[&counted(problems, "problem")]);
     }
@@ -70,7 +70,7 @@ fn framed(volume: &Volume, title: &str, path: &Path, scripts: &[&'static str], m
 
 /// Returns the name of SOURCE.
 fn top_name(volume: &Volume) -> String {
-    let source = volume.source();
+    let source = volume.vfs().source();
     source.file_name().map_or_else(|| source.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
@@ -331,12 +331,12 @@ fn file_main(entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static s
 /// Makes the page of the problems seen so far, the newest first.
 pub(super) fn problems(volume: &Volume) -> Made {
     let mut newest = Vec::new();
-    volume.each_problem(&mut |problem| {
+    volume.vfs().problems.each(&mut |problem| {
         newest.push(problem.clone());
         if newest.len() < PROBLEMS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     let mut main = Html::default();
-    let count = counted(volume.problem_count(), "problem");
+    let count = counted(volume.vfs().problems.count() as u64, "problem");
     main.raw(r#"<div class="head"><h1>Problems</h1>"#);
     main.fill(r#"<span class="said">{} seen since this server was started</span></div>"#, &[&count]);
     if newest.is_empty() {

@@ -135,7 +135,7 @@ impl Copier {
         let Task { entry, shown, to } = task;
         let size = entry.size();
         if self.compresses(task) {
-            let _room = entry.volume().reserve(size * compress::MEMORY)?;
+            let _room = entry.vfs().cache().reserve(size * compress::MEMORY)?;
             let whole = entry.read().map_err(|error| anyhow!("{}: {}", shown.display(), error.detail()))?;
             let bytes = compress::compressed(&whole).unwrap_or(whole);
             file.write_all(&bytes).with_context(|| dest.shown(to).display().to_string())?;

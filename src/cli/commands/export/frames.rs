@@ -156,7 +156,7 @@ pub(super) fn read(frame: &Frame) -> anyhow::Result<Pixels> {
     let bytes = frame.entry.read().map_err(|error| anyhow!("{}: {}", shown(), error.detail()))?;
     let (width, height, channels) = size(&bytes).with_context(|| format!("{}: neither PNG nor JPEG", shown()))?;
     let pixels = u64::from(width) * u64::from(height);
-    let _room = frame.entry.volume().reserve(pixels.saturating_mul(PIXEL)).with_context(shown)?;
+    let _room = frame.entry.vfs().cache().reserve(pixels.saturating_mul(PIXEL)).with_context(shown)?;
     let rgb = match bytes.starts_with(&PNG) {
         // Transparency is left out.
         true => match decode_png(&bytes, pixels.saturating_mul(PIXEL)).with_context(shown)? {
