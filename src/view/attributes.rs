@@ -42,10 +42,8 @@ pub enum Value {
     F32(f32),
     /// A number of double precision. NaN and infinities are `null`.
     F64(f64),
-    /// A text: a string if it is UTF-8, otherwise like [`Value::Bytes`].
+    /// A text: a string if it is UTF-8, otherwise `{"base64": "…"}`.
     Text(Box<[u8]>),
-    /// Bytes that are not a text: `{"base64": "…"}`.
-    Bytes(Box<[u8]>),
     /// A reference to another object, by its path in the container: `{"path": "/a/b"}`.
     Path(Box<str>),
     /// A list.
@@ -222,7 +220,6 @@ impl Serialize for Shown<'_> {
             Value::Text(bytes) if writing.is_exact && std::str::from_utf8(bytes).is_err() => {
                 marked("base64", STANDARD.encode(bytes), serializer)
             }
-            Value::Bytes(bytes) if writing.is_exact => marked("base64", STANDARD.encode(bytes), serializer),
             Value::Path(path) if writing.is_exact => marked("path", path, serializer),
             Value::Record(fields) if writing.is_exact && matches!(&**fields, [(name, _)] if name.is_empty()) => {
                 marked("record", fields.first().map(|(_, value)| shown(value)), serializer)
@@ -234,7 +231,6 @@ impl Serialize for Shown<'_> {
             Value::F32(value) => serializer.serialize_f32(*value),
             Value::F64(value) => serializer.serialize_f64(*value),
             Value::Text(text) => Text(text).serialize(serializer),
-            Value::Bytes(bytes) => encoded(bytes, serializer),
             Value::Path(path) => serializer.collect_map([("path", path)]),
             Value::Json(json) => {
                 serde_json::from_slice::<&RawValue>(json).map_err(S::Error::custom)?.serialize(serializer)

@@ -221,25 +221,11 @@ impl Grid {
     /// # Errors
     /// As [`Chunks::chunk`].
     pub fn raw(self: &Arc<Self>, reader: &ReadContext, at: &[u64]) -> Result<Option<View>, Fault> {
-        self.whole(reader, at, false)
-    }
-
-    /// Returns the stored bytes of a chunk (`.raw/<name>/<i>.<j>.stored.bin`); `None` as for [`Self::raw`].
-    ///
-    /// # Errors
-    /// As [`Chunks::chunk`].
-    pub fn stored(self: &Arc<Self>, reader: &ReadContext, at: &[u64]) -> Result<Option<View>, Fault> {
-        self.whole(reader, at, true)
-    }
-
-    fn whole(self: &Arc<Self>, reader: &ReadContext, at: &[u64], is_stored: bool) -> Result<Option<View>, Fault> {
         let mut axes = at.iter().zip(self.layout.shape.iter().zip(&self.layout.chunk));
         let is_inside = at.len() == self.rank && axes.all(|(at, (shape, chunk))| *at < shape.div_ceil(*chunk));
         let located = if is_inside { self.locate(reader, at)? } else { None };
-        Ok(located.map(|(_, block)| {
-            let size = if is_stored { block.stored_size } else { self.chunk_size };
-            View::default().with_rendered(size, Whole { grid: self.clone(), at: at.to_vec(), is_stored })
-        }))
+        let whole = || Whole { grid: self.clone(), at: at.to_vec() };
+        Ok(located.map(|_| View::default().with_rendered(self.chunk_size, whole())))
     }
 
     /// Returns where a chunk is and the context that reads it; `None` for an absent one.
@@ -676,23 +662,18 @@ fn visit(reader: &ReadContext, visits: Vec<Visit<'_>>, is_kept: bool, out: &mut 
     failed.into_inner().map_or(Ok(()), |(_, fault)| Err(fault))
 }
 
-/// A chunk as a file of its own.
+/// A decoded chunk as a file of its own.
 #[derive(Debug)]
 struct Whole {
     grid: Arc<Grid>,
     at: Vec<u64>,
-    is_stored: bool,
 }
 
 impl Rendered for Whole {
     fn borrow(&self, reader: &ReadContext, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
-        match self.grid.locate(reader, &self.at)? {
-            Some((reader, block)) if !self.is_stored => {
-                let key = self.grid.key(&reader, &self.at);
-                reader.borrow_range(key, &block, part).map_err(|error| fault(&block, error))
-            }
-            _ => Ok(None),
-        }
+        let Some((reader, block)) = self.grid.locate(reader, &self.at)? else { return Ok(None) };
+        let key = self.grid.key(&reader, &self.at);
+        reader.borrow_range(key, &block, part).map_err(|error| fault(&block, error))
     }
 
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
@@ -700,9 +681,6 @@ impl Rendered for Whole {
             out.fill(0);
             return Ok(());
         };
-        if self.is_stored {
-            return reader.fill_stored(None, block.offset + part.start, out);
-        }
         let key = self.grid.key(&reader, &self.at);
         reader.check_chunk(key, &block).map_err(|error| fault(&block, error))?;
         reader.fill_range(key, &block, part.start, out).map_err(|error| fault(&block, error))

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::{Fault, ReadContext, Rendered, grid::Turn, pieces};
-use crate::{limits::PIECE, source::Source};
+use crate::limits::PIECE;
 
 /// The place of the runs, and their elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,19 +43,6 @@ impl Strided {
             return self.start..self.start;
         }
         self.run(part.start / self.width)..self.run((part.end - 1) / self.width).saturating_add(self.width)
-    }
-
-    /// Fills `out` with a part of the array.
-    ///
-    /// # Errors
-    /// As [`Source::read_at`].
-    pub fn read(
-        &self,
-        source: &dyn Source,
-        part: Range<u64>,
-        out: &mut [u8],
-    ) -> Result<(), crate::source::SourceError> {
-        self.fill_from(part, out, |at, buf| source.fill(at, buf))
     }
 
     /// Fills `out` with a part of the array. `read` copies bytes of the file from an offset on.
@@ -123,6 +110,11 @@ impl Rendered for Strided {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::{Source, SourceError};
+
+    fn read(field: &Strided, file: &dyn Source, part: Range<u64>, out: &mut [u8]) -> Result<(), SourceError> {
+        field.fill_from(part, out, |at, buf| file.fill(at, buf))
+    }
 
     #[test]
     fn any_part_is_the_slice_of_the_whole() {
@@ -145,7 +137,7 @@ mod tests {
             for start in 0..whole.len() {
                 for end in start..=whole.len() {
                     let mut out = vec![0; end - start];
-                    field.read(&file, start as u64..end as u64, &mut out).unwrap();
+                    read(&field, &file, start as u64..end as u64, &mut out).unwrap();
                     assert_eq!(out, whole[start..end]);
                 }
             }
@@ -157,7 +149,7 @@ mod tests {
         let file = vec![0; 64];
         for (start, stride) in [(u64::MAX, 8), (1 << 62, 1 << 62), (60, 8)] {
             let field = Strided { start, stride, width: 8, swap: 4 };
-            assert!(field.read(&file, 8..64, &mut [0; 56]).is_err());
+            assert!(read(&field, &file, 8..64, &mut [0; 56]).is_err());
         }
     }
 }

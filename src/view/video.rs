@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use super::{Data, Fault, ReadContext, Rendered};
+use super::{Fault, ReadContext};
 use crate::{
     cache::Buffer,
     format::mp4::Track,
@@ -48,20 +48,6 @@ impl Footage {
         &self.track
     }
 
-    /// Returns the pixels of a frame: rows from the top, of [`Track::size`], red, green and blue of 8 bits. Decodes the
-    /// frame if the cache does not have it.
-    ///
-    /// # Errors
-    /// [`Fault`] if the frame cannot be decoded; `WouldBlock` if the caller would have to wait for it.
-    pub fn pixels(&self, reader: &ReadContext, frame: u64) -> Result<Arc<Buffer>, Fault> {
-        let wanted = self.wanted(reader, frame);
-        if let Some(pixels) = self.cached(reader, wanted.clone()) {
-            return Ok(pixels);
-        }
-        self.begin(reader, frame)?;
-        self.decoded(&wanted)
-    }
-
     fn wanted(&self, reader: &ReadContext, frame: u64) -> Wanted {
         let before = self.last.load(Relaxed);
         Wanted {
@@ -91,61 +77,34 @@ impl Footage {
         Some(pixels)
     }
 
-    /// Begins to work for a frame that the cache does not have.
-    fn begin(&self, reader: &ReadContext, frame: u64) -> Result<(), Fault> {
-        reader.may_work()?;
-        self.last.store(frame, Relaxed);
-        match self.track.frame_size() > video::FRAME {
-            true => Err(Fault::refused("the pictures are too large")),
-            false => Ok(()),
-        }
-    }
-
-    fn decoded(&self, wanted: &Wanted) -> Result<Arc<Buffer>, Fault> {
-        video::decode(wanted).map_err(|error| {
-            let sample = self.track.sample_of(wanted.frame).and_then(|number| self.track.sample(number));
-            Fault { block: None, offset: sample.map_or(0, |sample| sample.offset), error }
-        })
-    }
-
-    /// Copies a part of a frame's pixels to `out`, which has the part's length. The part must end inside the frame. A
-    /// frame in the disk tier is not decoded.
+    /// Copies a part of a frame's pixels to `out`, which has the part's length: rows from the top, of [`Track::size`], red,
+    /// green and blue of 8 bits. The part must end inside the frame. Decodes the frame if neither the cache nor the disk
+    /// tier has it.
     ///
     /// # Errors
-    /// As [`Self::pixels`].
+    /// [`Fault`] if the frame cannot be decoded; `WouldBlock` if the caller would have to wait for it.
     pub fn fill(&self, reader: &ReadContext, frame: u64, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let wanted = self.wanted(reader, frame);
         let pixels = match self.cached(reader, wanted.clone()) {
             Some(pixels) => pixels,
             None => {
-                self.begin(reader, frame)?;
+                reader.may_work()?;
+                self.last.store(frame, Relaxed);
+                if self.track.frame_size() > video::FRAME {
+                    return Err(Fault::refused("the pictures are too large"));
+                }
                 if wanted.read_spilled(part.start, out) {
                     return Ok(());
                 }
-                self.decoded(&wanted)?
+                video::decode(&wanted).map_err(|error| {
+                    let sample = self.track.sample_of(frame).and_then(|number| self.track.sample(number));
+                    Fault { block: None, offset: sample.map_or(0, |sample| sample.offset), error }
+                })?
             }
         };
         let range = usize::try_from(part.start).ok().zip(usize::try_from(part.end).ok());
         let found = range.and_then(|(start, end)| pixels.get(start..end)).filter(|found| found.len() == out.len());
         out.copy_from_slice(found.ok_or_else(|| Fault::refused("a frame of another size"))?);
         Ok(())
-    }
-
-    /// Returns the pixels of a frame as the data of a picture ([`super::png::Png`]) or an array.
-    pub fn frame(self: &Arc<Self>, frame: u64) -> Data {
-        Data::Rendered(Arc::new(Frame { footage: self.clone(), frame }))
-    }
-}
-
-/// The pixels of one frame.
-#[derive(Debug)]
-struct Frame {
-    footage: Arc<Footage>,
-    frame: u64,
-}
-
-impl Rendered for Frame {
-    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        self.footage.fill(reader, self.frame, part, out)
     }
 }

@@ -47,15 +47,16 @@ fn open(reader: &ReadContext) -> OpenResult {
     if size >= 1 << 62 || chunk_size > 1 << 20 || chunks / 4 > (numbers.len() - 6) as u64 / 2 {
         return Err(refused("more elements than can be"));
     }
-    let stored = numbers[6..].chunks_exact(2).map(|pair| (pair[0], pair[1])).take(chunks as usize / 4).collect();
+    let stored: Vec<_> =
+        numbers[6..].chunks_exact(2).map(|pair| (pair[0], pair[1])).take(chunks as usize / 4).collect();
     let filters =
         [Filter::Shuffle(4), Filter::Zlib, Filter::Checksum { kind: ChecksumKind::Fletcher32, is_in_front: false }];
     let codec = Chain::of(filters).unwrap();
-    let table = Table { counts: counts.clone(), stored, size: chunk_size, codec };
+    let table = Table { counts: counts.clone(), stored: stored.clone(), size: chunk_size, codec };
     let (order, turn, fill) = (None, Turn::Units(4), FILL.to_be_bytes().into());
     let layout = Layout { number: 0, shape: shape.clone(), chunk, element: 4, order, turn, fill };
     let grid = Grid::new(layout, table).map_err(|_| refused("no grid"))?;
-    Ok(Arc::new(Toy { counts, shape, grid }))
+    Ok(Arc::new(Toy { counts, shape, stored, grid }))
 }
 
 pub(crate) const FILL: i32 = -7;
@@ -91,6 +92,7 @@ const FIRST_CHUNK: u128 = 16;
 struct Toy {
     shape: Vec<u64>,
     counts: Vec<u64>,
+    stored: Vec<(u32, u32)>,
     grid: Arc<Grid>,
 }
 
@@ -99,9 +101,14 @@ impl Toy {
         Array::new(DType::I32, self.shape.clone(), self.grid.view())
     }
 
+    /// The number of the chunk of a node.
+    fn number(node: NodeId) -> u64 {
+        ((node.0 - FIRST_CHUNK) / 2) as u64
+    }
+
     /// The chunk of a node, and whether its stored bytes are meant.
     fn chunk(&self, node: NodeId) -> (Vec<u64>, bool) {
-        let mut number = ((node.0 - FIRST_CHUNK) / 2) as u64;
+        let mut number = Self::number(node);
         let mut at = vec![0; 3];
         for axis in (0..3).rev() {
             at[axis] = number % self.counts[axis];
@@ -112,7 +119,9 @@ impl Toy {
 
     fn chunk_view(&self, reader: &ReadContext, node: NodeId) -> Result<Option<View>, Fault> {
         let (at, is_stored) = self.chunk(node);
-        if is_stored { self.grid.stored(reader, &at) } else { self.grid.raw(reader, &at) }
+        let (offset, size) = self.stored[Self::number(node) as usize];
+        let stored = View::stored(offset.into()..u64::from(offset) + u64::from(size));
+        if is_stored { Ok(Some(stored)) } else { self.grid.raw(reader, &at) }
     }
 }
 
