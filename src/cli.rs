@@ -31,7 +31,7 @@ use commands::{
 // Also for the commands.
 use options::{
     fstab::{self, Called},
-    place::{Place, names},
+    place::{Place, names, pieces},
     remote::{self, RemoteOptions},
     spill,
 };

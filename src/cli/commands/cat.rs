@@ -11,10 +11,7 @@ use std::{
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 
-use crate::{
-    cli::{Place, Stdout, ViewOptions, each, log_to_stderr, size},
-    limits::PIECE,
-};
+use crate::cli::{Place, Stdout, ViewOptions, each, log_to_stderr, pieces, size};
 
 /// Print files of containers, without a mount
 #[derive(Debug, Args)]
@@ -60,19 +57,7 @@ fn one(out: &mut Stdout<File>, path: &Path, arguments: &Arguments) -> anyhow::Re
         looked.map_err(|error| anyhow!("{}: {}", path.display(), error.detail()))?;
         bail!("{}: is a folder; `shardfs ls` lists it", path.display());
     }
-    let end = end.min(place.entry.size());
-    let mut offset = start;
-    while offset < end {
-        let read = place.entry.read_at(offset, (end - offset).min(PIECE as u64));
-        let read = read.map_err(|error| anyhow!("{}: {}", path.display(), error.detail()))?;
-        let bytes = read.as_syscall_buf();
-        if bytes.is_empty() {
-            bail!("{}: ended at byte {offset} of {}", path.display(), place.entry.size());
-        }
-        out.write_all(bytes)?;
-        offset += bytes.len() as u64;
-    }
-    Ok(())
+    pieces(&place.entry, path, start..end, |bytes| Ok(out.write_all(bytes)?))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    ops::ControlFlow,
+    ops::{ControlFlow, Range},
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow, bail};
 
 use super::remote;
 use crate::{
+    limits::PIECE,
     store::remote::{is_url, unknown},
     tree,
     vfs::{self, FileKind, Vfs},
@@ -136,6 +137,28 @@ pub(in crate::cli) fn names(folder: &Entry, path: &Path) -> anyhow::Result<Vec<(
         // The filesystem has no path for the folder that was opened as SOURCE.
         Err(error) => bail!("{}: {}", path.display(), error.detail()),
     }
+}
+
+/// Passes a range of a file to `take`, piece by piece; `path` is the file in messages. The bytes may be a mapped file's: only
+/// a system call may look at them.
+pub(in crate::cli) fn pieces(
+    file: &Entry,
+    path: &Path,
+    range: Range<u64>,
+    mut take: impl FnMut(&[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let (mut offset, end) = (range.start, range.end.min(file.size()));
+    while offset < end {
+        let read = file.read_at(offset, (end - offset).min(PIECE as u64));
+        let read = read.map_err(|error| anyhow!("{}: {}", path.display(), error.detail()))?;
+        let bytes = read.as_syscall_buf();
+        if bytes.is_empty() {
+            bail!("{}: ended at byte {offset} of {}", path.display(), file.size());
+        }
+        take(bytes)?;
+        offset += bytes.len() as u64;
+    }
+    Ok(())
 }
 
 /// Returns the folders at or below a folder with a file that is wanted, by its folder's path and its name. Each comes

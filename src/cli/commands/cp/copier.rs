@@ -18,8 +18,10 @@ use rustix::fs::FileType;
 
 use super::{Folder, compress};
 use crate::{
-    cli::{Destination, complain, escape, output::destination::is_file_of, progress::interruptible_bar, say, stdout},
-    limits::PIECE,
+    cli::{
+        Destination, complain, escape, output::destination::is_file_of, pieces, progress::interruptible_bar, say,
+        stdout,
+    },
     volume::{Entry, EntryKind},
 };
 
@@ -142,20 +144,11 @@ impl Copier {
             self.progress.inc(size);
             return Ok(());
         }
-        let mut offset = 0;
-        while offset < size {
-            let read = entry.read_at(offset, PIECE as u64);
-            let read = read.map_err(|error| anyhow!("{}: {}", shown.display(), error.detail()))?;
-            // They may be a mapped file's: only a system call may look at them.
-            let bytes = read.as_syscall_buf();
-            if bytes.is_empty() {
-                bail!("{}: ended at byte {offset} of {}", shown.display(), size);
-            }
+        pieces(entry, shown, 0..size, |bytes| {
             file.write_all(bytes).with_context(|| dest.shown(to).display().to_string())?;
-            offset += bytes.len() as u64;
             self.progress.inc(bytes.len() as u64);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn link(&self, task: &Task, dest: &Destination) -> anyhow::Result<()> {
