@@ -24,26 +24,29 @@ pub(crate) fn escape(part: &[u8]) -> String {
     {
         return name.into();
     }
-    let mut name = String::with_capacity(part.len());
+    percent(part, |c| matches!(c, '%' | '/' | '\0'..='\x1f' | '\x7f'), NAME_MAX)
+}
+
+/// Returns a text with some characters, and bytes that are not UTF-8, as `%XX`. Stops soon after `most` bytes.
+fn percent(part: &[u8], is_escaped: impl Fn(char) -> bool, most: usize) -> String {
+    let mut text = String::with_capacity(part.len());
     for chunk in part.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if matches!(c, '%' | '/' | '\0'..='\x1f' | '\x7f') {
-                name.push_str(&format!("%{:02X}", c as u32));
+            if is_escaped(c) {
+                text.push_str(&format!("%{:02X}", u32::from(c)));
             } else {
-                name.push(c);
+                text.push(c);
             }
-            if name.len() > NAME_MAX {
-                return name;
+            if text.len() > most {
+                return text;
             }
         }
-        for byte in chunk.invalid() {
-            name.push_str(&format!("%{byte:02X}"));
-        }
-        if name.len() > NAME_MAX {
-            return name;
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("%{byte:02X}")));
+        if text.len() > most {
+            return text;
         }
     }
-    name
+    text
 }
 
 /// Rule 4: a name that is too long keeps what fits and ends with the hash of the whole part.
@@ -103,23 +106,29 @@ pub(crate) fn with_hex(mut object: Value, key: &str, path: &Path) -> Value {
 
 /// Escapes a part of any length without cutting it: for messages, and for comparisons by text.
 pub(crate) fn escape_all(part: &[u8]) -> String {
-    part.utf8_chunks().fold(String::with_capacity(part.len()), |mut text, chunk| {
-        for c in chunk.valid().chars() {
-            match c {
-                '%' | '\0'..='\x1f' | '\x7f' => text.push_str(&format!("%{:02X}", c as u32)),
-                c => text.push(c),
-            }
-        }
-        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("%{byte:02X}")));
-        text
-    })
+    percent(part, |c| matches!(c, '%' | '\0'..='\x1f' | '\x7f'), usize::MAX)
 }
+
+/// Escapes only bytes that are not UTF-8.
+pub(crate) fn escape_bytes(part: &[u8]) -> String {
+    percent(part, |_| false, usize::MAX)
+}
+
 /// Returns whether a character is printed as it is. Control characters are not, nor those that change the direction of
 /// text or break lines.
 #[cfg(feature = "cli")]
 pub(crate) fn is_printable(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Returns the first `most` characters of a text.
+#[cfg(feature = "cli")]
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 /// Returns a text on one line, with control characters escaped.

@@ -3,19 +3,15 @@
 //! A format fills [`Attributes`] with the stored values. [`Attributes::document`] writes them. Arrays are read only
 //! when the document is written, so it takes memory for its own bytes and for one small array at a time.
 
-use std::{
-    cell::{Cell, RefCell},
-    fmt::Write,
-};
+use std::cell::{Cell, RefCell};
 
 use base64::{Engine, display::Base64Display, engine::general_purpose::STANDARD};
-use serde::{
-    Serialize, Serializer,
-    ser::{Error as _, SerializeSeq},
-};
+use serde::{Serialize, Serializer, ser::Error as _};
 use serde_json::value::RawValue;
 
 use super::{Array, Fault, ReadContext, json};
+/// Returns a name as a key: bytes that are not UTF-8 as `%` and two digits.
+pub(crate) use crate::escape::escape_bytes as key;
 use crate::{
     cache::Buffer,
     format::{DType, ElementType, Field, bf16, half, utf32, without_nuls},
@@ -187,18 +183,6 @@ impl Serialize for Document<'_> {
     }
 }
 
-/// Returns a name as a key: bytes that are not UTF-8 as `%` and two digits.
-pub(crate) fn key(name: &[u8]) -> String {
-    let mut key = String::with_capacity(name.len());
-    for chunk in name.utf8_chunks() {
-        key.push_str(chunk.valid());
-        for byte in chunk.invalid() {
-            let _ = write!(key, "%{byte:02X}");
-        }
-    }
-    key
-}
-
 /// A value with the path of its file, if it has one.
 struct Shown<'a> {
     value: &'a Value,
@@ -314,11 +298,7 @@ impl<T: Serialize> Serialize for Lists<'_, T> {
         let Some((axis, shape)) = shape.split_first() else {
             return element(next.replace(next.get() + 1)).serialize(serializer);
         };
-        let mut list = serializer.serialize_seq(None)?;
-        for _ in 0..*axis {
-            list.serialize_element(&Lists { shape, element, next })?;
-        }
-        list.end()
+        serializer.collect_seq((0..*axis).map(|_| Lists { shape, element, next }))
     }
 }
 

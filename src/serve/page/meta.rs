@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::html::Html;
-use crate::{limits, volume::Entry};
+use crate::{escape::shortened, limits, volume::Entry};
 
 /// Values that are shown of a document.
 const VALUES: usize = 400;
@@ -50,7 +50,7 @@ fn write_object(html: &mut Html, object: &Map<String, Value>, depth: usize, left
             break;
         }
         *left = if html.len() < BYTES { *left - 1 } else { 0 };
-        html.fill("<div><dt>{}</dt><dd>", &[&super::summary::shortened(name, TEXT)]);
+        html.fill("<div><dt>{}</dt><dd>", &[&shortened(name, TEXT)]);
         write_value(html, value, depth, left);
         html.raw("</dd></div>");
     }
@@ -69,14 +69,14 @@ fn write_value(html: &mut Html, value: &Value, depth: usize, left: &mut usize) {
             let more = if list.len() > ELEMENTS { format!(", … {} in all", list.len()) } else { String::new() };
             html.text(&shown.join(", ")).text(&more)
         }
-        Value::Object(_) | Value::Array(_) => html.text(&super::summary::shortened(&value.to_string(), TEXT)),
+        Value::Object(_) | Value::Array(_) => html.text(&shortened(&value.to_string(), TEXT)),
         value => html.text(&flat(value)),
     };
 }
 
 fn flat(value: &Value) -> String {
     match value {
-        Value::String(text) => super::summary::shortened(text, TEXT),
+        Value::String(text) => shortened(text, TEXT),
         value => value.to_string(),
     }
 }

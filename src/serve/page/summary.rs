@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::html::{self, counted};
 use crate::{
+    escape::shortened,
     format::{DType, ElementType},
     tree::{
         Overview,
@@ -143,12 +144,4 @@ fn episodes_line(container: &Entry, count: u64) -> Vec<String> {
         parts.push(counted(more as u64, "other task"));
     }
     parts
-}
-
-/// Cuts a text to `most` characters.
-pub(super) fn shortened(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }

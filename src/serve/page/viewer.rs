@@ -22,6 +22,7 @@ use super::{
     table::{self, Table},
 };
 use crate::{
+    escape::shortened,
     serve::{Refusal, http::paths},
     tree::{Success, overview::Contents},
     volume::{Entry, Error, ErrorKind, Volume},
@@ -265,7 +266,7 @@ fn write_episodes(main: &mut Html, entry: &Entry, inside: &str, shown: Range<u64
             continue;
         };
         let embodiment = said.embodiment.as_deref().unwrap_or_default();
-        let [task, embodiment] = [&said.task, embodiment].map(|text| summary::shortened(text, 120));
+        let [task, embodiment] = [&said.task, embodiment].map(|text| shortened(text, 120));
         main.fill("</td><td>{}</td><td>{}</td><td>", &[&task, &embodiment]);
         main.raw(match said.success.and_then(Success::known) {
             Some(true) => r#"<span class="badge good">yes</span>"#,

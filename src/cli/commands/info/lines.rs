@@ -5,20 +5,12 @@ use std::{cmp::Reverse, io::Write};
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use crate::cli::escape;
+use crate::{cli::escape, escape::shortened};
 
 /// Returns text from a file that is safe in a line of a terminal: without control characters, and with at most `most`
 /// of the others.
 pub(super) fn shown(text: &str, most: usize) -> String {
-    let mut line = String::new();
-    for (number, c) in text.chars().enumerate() {
-        if number == most {
-            line.push('…');
-            break;
-        }
-        if escape::is_printable(c) { line.push(c) } else { line.extend(c.escape_default()) }
-    }
-    line
+    escape::escaped(&shortened(text, most))
 }
 
 /// Counts how often something was seen. Among equals, what was seen first comes first.
