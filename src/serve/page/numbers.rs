@@ -161,19 +161,10 @@ const EPOCH: i64 = 719_162;
 
 /// Formats ticks of 100 ns since the year 1, and minutes east of Greenwich, as ISO 8601.
 fn date(ticks: i64, offset: i16) -> String {
-    let seconds = ticks.div_euclid(10_000_000);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = civil(days - EPOCH);
+    let seconds = ticks.div_euclid(10_000_000) - EPOCH * 86_400;
     let sign = if offset < 0 { '-' } else { '+' };
     let offset = offset.unsigned_abs();
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}{sign}{:02}:{:02}",
-        second / 3600,
-        second / 60 % 60,
-        second % 60,
-        offset / 60,
-        offset % 60,
-    )
+    format!("{}{sign}{:02}:{:02}", instant(seconds, DateUnit::one(TimeUnit::Second)), offset / 60, offset % 60)
 }
 
 #[cfg(test)]
