@@ -1,20 +1,23 @@
 //! What may go wrong, by kind.
 
-use std::{fmt, io};
+use std::io;
 
 use crate::vfs::{self, Problem};
 
 /// The error of an operation on a [`super::Volume`]. Its text names the container, the path in it, and for damage the
-/// block, the offset and what was wrong. [`std::error::Error::source`] returns the cause, if there is one.
-#[derive(Debug, Clone)]
+/// block, the offset and what was wrong, with the causes.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{what}")]
 pub struct Error {
     kind: ErrorKind,
     what: What,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
 enum What {
+    #[error(transparent)]
     Filesystem(vfs::Error),
+    #[error("{0}")]
     Said(String),
 }
 
@@ -117,18 +120,6 @@ impl From<vfs::Error> for Error {
         Self { kind, what: What::Filesystem(error) }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.what {
-            What::Filesystem(error) => error.fmt(f),
-            What::Said(said) => f.write_str(said),
-        }
-    }
-}
-
-/// Its text has that of its causes.
-impl std::error::Error for Error {}
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
