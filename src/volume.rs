@@ -227,12 +227,6 @@ struct Handle {
     ino: u64,
 }
 
-impl std::fmt::Debug for Handle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "inode {}", self.ino)
-    }
-}
-
 impl Drop for Handle {
     fn drop(&mut self) {
         self.vfs.forget(self.ino, 1);

@@ -14,7 +14,7 @@ pub use gather::Turn;
 pub use strided::Strided;
 
 use std::{
-    fmt::{self, Debug},
+    fmt::Debug,
     ops::{ControlFlow, Range},
     sync::{
         Arc,
@@ -88,15 +88,6 @@ pub enum Chunk {
     Stored(Block),
     /// In another file.
     Elsewhere(Arc<dyn Source>, Block),
-}
-
-impl Debug for Chunk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent => f.write_str("absent"),
-            Self::Stored(block) | Self::Elsewhere(_, block) => write!(f, "{block:?}"),
-        }
-    }
 }
 
 /// The description of an array, known without reading its chunks.

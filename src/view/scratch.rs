@@ -2,7 +2,7 @@
 //! which were a third of the time of a sequential read.
 
 use std::{
-    fmt, io,
+    io,
     ops::{Deref, DerefMut},
 };
 
@@ -86,12 +86,6 @@ impl Deref for Scratch {
 impl DerefMut for Scratch {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.0
-    }
-}
-
-impl fmt::Debug for Scratch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.0.len())
     }
 }
 

@@ -591,7 +591,6 @@ impl Entry {
 }
 
 /// An entry as its folder lists it.
-#[derive(Debug)]
 pub(crate) struct Listed {
     handle: Handle,
     path: PathBuf,

@@ -13,7 +13,6 @@ use crate::vfs::FileKind;
 const BATCH: usize = 4096;
 
 /// What a search meets. Folders come after everything in the folder that they are in.
-#[derive(Debug)]
 pub(crate) enum Met<'a> {
     /// A container.
     Container(Entry),

@@ -18,12 +18,6 @@ pub(crate) struct Table {
     path: PathBuf,
 }
 
-impl std::fmt::Debug for Table {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Table").field(&self.path).finish()
-    }
-}
-
 impl Table {
     /// Reads the footer of a file.
     ///

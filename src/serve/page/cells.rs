@@ -17,7 +17,7 @@ const ELEMENTS: u64 = 12;
 pub(super) type Cell = Option<String>;
 
 /// A column, as the files of the tree give it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) enum Column {
     /// One element a row, or several.
     Elements(Elements),

@@ -42,7 +42,7 @@ enum Columns {
 }
 
 /// What is known of a column before it is opened.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Head {
     name: String,
     kind: String,
@@ -50,7 +50,7 @@ struct Head {
 }
 
 /// Where a column comes from.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 enum Source {
     /// A column of a container that is a table: its folder, by its path in it, and the file with the names of keys.
     Folder {
