@@ -190,22 +190,29 @@ pub struct Fault {
     pub error: Arc<BlockError>,
 }
 
-/// A failure to read bytes that belong to no block.
+/// A failure of bytes that belong to no block.
+impl From<Arc<BlockError>> for Fault {
+    fn from(error: Arc<BlockError>) -> Self {
+        Self { block: None, offset: 0, error }
+    }
+}
+
+impl From<BlockError> for Fault {
+    fn from(error: BlockError) -> Self {
+        Arc::new(error).into()
+    }
+}
+
 impl From<SourceError> for Fault {
     fn from(error: SourceError) -> Self {
-        Self { block: None, offset: 0, error: Arc::new(error.into()) }
+        BlockError::from(error).into()
     }
 }
 
 impl Fault {
     /// Returns a failure with a reason that belongs to no block.
     pub(crate) fn refused(reason: impl Into<String>) -> Self {
-        Self { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason.into())) }
-    }
-
-    /// Returns the failure of an operation that would have to wait.
-    pub(crate) fn would_block(error: BlockError) -> Self {
-        Self { block: None, offset: 0, error: Arc::new(error) }
+        BlockError::Refused(reason.into()).into()
     }
 
     /// Returns what the caller would have to wait for, if that is the only reason of the failure.
@@ -523,7 +530,7 @@ impl ReadContext {
     /// `WouldBlock` with [`Wait::Never`].
     pub(crate) fn may_read(&self) -> Result<(), Fault> {
         match self.wait {
-            Wait::Never => Err(Fault::would_block(SourceError::WouldBlock.into())),
+            Wait::Never => Err(SourceError::WouldBlock.into()),
             Wait::Disk | Wait::Always => Ok(()),
         }
     }
@@ -543,7 +550,7 @@ impl ReadContext {
     pub(crate) fn check_quick(&self, is_quick: bool) -> Result<(), Fault> {
         match is_quick || self.wait == Wait::Always {
             true => Ok(()),
-            false => Err(Fault::would_block(BlockError::WouldBlock)),
+            false => Err(BlockError::WouldBlock.into()),
         }
     }
 

@@ -164,7 +164,6 @@ pub(super) fn kept_as(
         // Held, because its readers may reserve other memory meanwhile.
         let room = memory.keep(document.len() as u64).map_err(BlockError::from)?;
         Ok(vec![Arc::new(document.with_room(room))])
-    });
-    let parts = parts.map_err(|error| Fault { block: None, offset: 0, error })?;
+    })?;
     Ok(parts.into_iter().next().unwrap_or_default())
 }

@@ -87,8 +87,7 @@ fn fill(reader: &ReadContext, frames: &impl Frames, file: u64, part: Range<u64>,
     let mut wanted = Vec::new();
     for number in first..end {
         let Some(block) = frames.frame(number) else {
-            let error = BlockError::Refused(format!("there is no frame {number}"));
-            return Err(Fault { block: None, offset: 0, error: Arc::new(error) });
+            return Err(Fault::refused(format!("there is no frame {number}")));
         };
         wanted.push(Wanted { block, file });
     }

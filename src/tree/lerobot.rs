@@ -227,7 +227,7 @@ impl Lerobot {
 }
 
 fn fault(error: BlockError) -> Fault {
-    Fault { block: None, offset: 0, error: Arc::new(error) }
+    error.into()
 }
 
 impl Container for Lerobot {

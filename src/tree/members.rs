@@ -62,8 +62,7 @@ impl Members {
 impl Blocks for Members {
     fn block(&self, reader: &ReadContext, number: u32) -> Result<BlockRef, Fault> {
         let (Some(member), Some(place)) = (self.get(number), self.places.get(number as usize)) else {
-            let error = crate::cache::BlockError::Refused(format!("there is no member {number}"));
-            return Err(Fault { block: None, offset: 0, error: Arc::new(error) });
+            return Err(Fault::refused(format!("there is no member {number}")));
         };
         let refused = |reason: String| {
             let block = member.block(member.offset);

@@ -385,8 +385,7 @@ impl Parquet {
             footer[length..length + 4].copy_from_slice(&(length as u32).to_le_bytes());
             footer[length + 4..].copy_from_slice(MAGIC);
             Ok(vec![Arc::new(footer)])
-        });
-        let parts = parts.map_err(|error| Fault { block: None, offset: 0, error })?;
+        })?;
         Ok(parts.into_iter().next().unwrap_or_default())
     }
 

@@ -88,11 +88,10 @@ impl Outside {
             return Ok(Some((*file).clone()));
         }
         if context.wait() != Wait::Always {
-            return Err(Fault::would_block(BlockError::WouldBlock));
+            return Err(BlockError::WouldBlock.into());
         }
-        let of = |error: BlockError| Fault { block: None, offset: 0, error: Arc::new(error) };
         let siblings = self.siblings().ok_or_else(|| fault(0, "other files cannot be reached from here"))?;
-        let Some(file) = siblings.file(path).map_err(of)? else { return Ok(None) };
+        let Some(file) = siblings.file(path)? else { return Ok(None) };
         Ok(Some((*context.cache.keep_open(key, file, context.cache.hold(OPEN_MEMORY))).clone()))
     }
 

@@ -64,17 +64,16 @@ pub(super) fn outside(hdf5: &Hdf5, context: &ReadContext, file: &[u8], path: &[u
         return Ok(None);
     }
     context.may_work()?;
-    let failed = |error| Fault { block: None, offset: 0, error: Arc::new(error) };
     let name = file.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/");
     // From now on its state is part of this file's, also that it is missing.
     match siblings.file(&name) {
         Ok(_) | Err(BlockError::Refused(_)) => {}
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(error.into()),
     }
     let opened = match siblings.open(file, Reach::Stored) {
         Ok(opened) => opened,
         Err(BlockError::Refused(_)) => return Ok(None),
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(error.into()),
     };
     let tree: &dyn std::any::Any = &**opened.tree();
     let Some(other) = tree.downcast_ref::<Hdf5>() else { return Ok(None) };

@@ -191,7 +191,7 @@ impl Store {
             let bounded = Bounded { memory: &memory, left: Cell::new(limits::QUICK), is_over, may_wait };
             let found = work(&self.superblock.reader(&*context.source, &bounded));
             if bounded.is_over.get() {
-                return Err(Fault::would_block(BlockError::WouldBlock));
+                return Err(BlockError::WouldBlock.into());
             }
             let (found, usage) = found?;
             Ok((found, memory.keep(usage as u64)?))

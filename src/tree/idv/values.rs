@@ -301,7 +301,7 @@ fn computed<T: Clone>(
     fault: fn(&T) -> Option<&Fault>,
 ) -> Result<T, Fault> {
     if reader.wait() != Wait::Always {
-        return known.get().ok_or_else(|| Fault::would_block(BlockError::WouldBlock));
+        return known.get().ok_or_else(|| BlockError::WouldBlock.into());
     }
     let to_keep = || {
         let value = compute();

@@ -59,7 +59,7 @@ struct Open {
 impl Numbers {
     fn wrong(&self, row: u64, reason: &str) -> Fault {
         let reason = format!("row {row}: {reason}");
-        Fault { block: None, offset: 0, error: self.columns.named(Arc::new(BlockError::Refused(reason))) }
+        self.columns.named(Arc::new(BlockError::Refused(reason))).into()
     }
 
     fn check(&self, open: &Open) -> Result<(), Fault> {

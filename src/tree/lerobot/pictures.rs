@@ -120,8 +120,8 @@ impl Pictures {
         (feature, episode): (u64, u64),
     ) -> Result<Self, Fault> {
         let key = Key::new(reader.container, INDEX, feature, episode);
-        let made = reader.get_or_insert_with(key, || make(reader, columns, leaf, &rows));
-        let index = made.map_err(|error| Fault { block: None, offset: 0, error })?.into_iter().next();
+        let made = reader.get_or_insert_with(key, || make(reader, columns, leaf, &rows))?;
+        let index = made.into_iter().next();
         Ok(Self { columns: columns.clone(), leaf, rows, index: index.unwrap_or_default() })
     }
 
@@ -292,8 +292,7 @@ impl Stack {
         }
         let (bytes, place) = self.pictures.bytes(reader, frame)?;
         let reader = reader.with_source(Arc::new(Encoded(bytes, place)));
-        let piece = reader.piece(key, &block, &(0..block.size));
-        let piece = piece.map_err(|error| Fault { block: None, offset: 0, error })?;
+        let piece = reader.piece(key, &block, &(0..block.size))?;
         copy(&piece.bytes, &part, out)
     }
 }

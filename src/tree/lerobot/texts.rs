@@ -39,8 +39,7 @@ pub(super) fn read(
     (feature, episode): (u64, u64),
 ) -> Result<Texts, Fault> {
     let key = Key::new(reader.container, TEXTS, feature, episode);
-    let made = reader.get_or_insert_with(key, || make(reader, columns, leaf, rows));
-    let mut parts = made.map_err(|error| Fault { block: None, offset: 0, error })?.into_iter();
+    let mut parts = reader.get_or_insert_with(key, || make(reader, columns, leaf, rows))?.into_iter();
     let mut next = || parts.next().unwrap_or_default();
     let (offsets, bytes, lines, same) = (next(), next(), next(), next());
     let same = same.first_chunk().map(|same| u64::from_le_bytes(*same));

@@ -237,8 +237,7 @@ impl Core {
         let parts = reader.get_or_insert_with(key, || {
             let batch = self.make_batch(reader, folder, rows.clone()).map_err(|fault| fault.error)?;
             Ok(vec![batch.buffer])
-        });
-        let parts = parts.map_err(|error| Fault { block: None, offset: 0, error })?;
+        })?;
         Ok(Batch { buffer: parts.into_iter().next().unwrap_or_default(), rows })
     }
 
@@ -253,9 +252,8 @@ impl Core {
         let plan = self.plan(folder);
         let count = (rows.end - rows.start) as usize;
         let size = count.saturating_mul(plan.row_width);
-        let fault = |error: BlockError| Fault { block: None, offset: 0, error: Arc::new(error) };
         // Chunks are decoded meanwhile, so this memory is not free soon and others must not wait for it.
-        let mut room = reader.cache.reserve(size as u64).map_err(|error| fault(error.into()))?;
+        let mut room = reader.cache.reserve(size as u64).map_err(BlockError::from)?;
         room.hold();
         let buffer = Buffer::zeroed(size).map_err(crate::source::SourceError::from)?;
         let mut buffer = buffer.with_room(room);

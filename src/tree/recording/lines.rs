@@ -51,8 +51,7 @@ impl Core {
                 return Err(Arc::new(BlockError::Refused("its messages have changed".into())));
             }
             Ok(vec![Arc::new(Buffer::from(text).with_room(room))])
-        });
-        let parts = parts.map_err(|error| Fault { block: None, offset: 0, error })?;
+        })?;
         Ok(parts.into_iter().next().unwrap_or_default())
     }
 }

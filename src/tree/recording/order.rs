@@ -381,8 +381,7 @@ impl Core {
             drop(found);
             room.shrink_to(size);
             Ok(vec![Arc::new(buffer.with_room(room))])
-        });
-        let parts = parts.map_err(|error| Fault { block: None, offset: 0, error })?;
+        })?;
         Ok(Entries { buffer: parts.into_iter().next().unwrap_or_default(), first: segment.first })
     }
 }

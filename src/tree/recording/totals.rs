@@ -156,8 +156,7 @@ impl Core {
             });
             made.map_err(|fault| fault.error)?;
             Ok(vec![Arc::new(buffer)])
-        });
-        let parts = parts.map_err(|error| Fault { block: None, offset: 0, error })?;
+        })?;
         Ok(Totals { buffer: parts.into_iter().next().unwrap_or_default(), width, step, rows })
     }
 

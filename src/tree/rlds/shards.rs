@@ -62,7 +62,7 @@ fn get(
             Ok(Some(source)) => source,
             Ok(None) => return Ok(Err("its file is not there".into())),
             Err(BlockError::Refused(reason)) => return Ok(Err(reason.into())),
-            Err(error) => return Err(Fault { block: None, offset: 0, error: Arc::new(error) }),
+            Err(error) => return Err(error.into()),
         };
         let (index, room) = with_memory(&reader.cache, |memory| {
             let index = Index::read(&*source, &memory)?;

@@ -447,7 +447,7 @@ pub(super) fn fault(error: BlockError, key: &str) -> Fault {
         BlockError::Refused(reason) => BlockError::Refused(format!("{key}: {reason}")),
         error => error,
     };
-    Fault { block: None, offset: 0, error: Arc::new(error) }
+    error.into()
 }
 
 impl Zip {
