@@ -44,12 +44,13 @@ pub enum BlockError {
 }
 
 impl BlockError {
-    /// Returns whether the block itself is damaged, now and later; not if bytes or memory could not be had.
+    /// Returns whether the block itself is damaged, now and later; not if bytes or memory could not be had, or would have
+    /// to be waited for.
     pub(crate) fn is_damage(&self) -> bool {
         use DecodeError::{Memory, Window};
         match self {
             Self::Source(error) => matches!(error, SourceError::Damaged(_)),
-            Self::Memory(_) | Self::Decode(Memory(_) | Window(_)) => false,
+            Self::Memory(_) | Self::WouldBlock | Self::Decode(Memory(_) | Window(_)) => false,
             _ => true,
         }
     }

@@ -258,7 +258,7 @@ impl Columns {
                         let begins = rows > 0 && page.start(0) == 0;
                         Ok((rows, place.header.values > 0 && !begins))
                     }
-                    Err(fault) if is_damage(&fault.error) => Err(PartError::Damaged(plain(&fault.error))),
+                    Err(fault) if fault.error.is_damage() => Err(PartError::Damaged(plain(&fault.error))),
                     Err(fault) => {
                         failed = Some(fault);
                         Err(SourceError::WouldBlock.into())
@@ -397,16 +397,11 @@ fn refused(reason: &str) -> Arc<BlockError> {
     Arc::new(BlockError::Refused(reason.to_owned()))
 }
 
-/// Returns whether an error is damage of the file.
-pub(super) fn is_damage(error: &BlockError) -> bool {
-    error.is_damage() && !matches!(error, BlockError::WouldBlock)
-}
-
 /// Adds the name of the damaged file to an error. Errors that are not damage stay unchanged.
 pub(super) fn in_file(name: &str, error: Arc<BlockError>) -> Arc<BlockError> {
     match *error {
         BlockError::Part { .. } => error,
-        _ if is_damage(&error) => Arc::new(BlockError::Part { file: name.into(), path: String::new(), error }),
+        _ if error.is_damage() => Arc::new(BlockError::Part { file: name.into(), path: String::new(), error }),
         _ => error,
     }
 }

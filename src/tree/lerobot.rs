@@ -31,7 +31,7 @@ use super::{
     tables::laid_out,
 };
 use crate::{
-    cache::{BlockError, Buffer, Key, Tag},
+    cache::{Buffer, Key, Tag},
     format::{
         FormatError,
         lerobot::{self, Info},
@@ -159,7 +159,7 @@ impl Lerobot {
         open_once(reader, Key::new(reader.container, ROWS, number.into(), 0), || {
             Ok(match episodes::open(&*self.siblings, path)? {
                 Ok(source) => match Columns::open(reader, source, path, number.into()) {
-                    Err(fault) if super::columns::is_damage(&fault.error) => {
+                    Err(fault) if fault.error.is_damage() => {
                         Err(format!("{path}: {}", super::columns::plain(&fault.error)).into())
                     }
                     opened => Ok(opened?),
@@ -224,10 +224,6 @@ impl Lerobot {
     fn is_episode(&self, episode: u64) -> bool {
         self.episodes.get(episode).is_some()
     }
-}
-
-fn fault(error: BlockError) -> Fault {
-    error.into()
 }
 
 impl Container for Lerobot {

@@ -331,7 +331,7 @@ impl Rlds {
                             let length = (crate::limits::PIECE as u64).min(array.data.size() - at);
                             match array.data.copy_at(reader, at, length) {
                                 Ok(_) => at += length,
-                                Err(fault) if fault.error.is_damage() && fault.would_block_for().is_none() => {
+                                Err(fault) if fault.error.is_damage() => {
                                     break false;
                                 }
                                 Err(fault) => return Err(fault),

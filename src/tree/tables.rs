@@ -53,7 +53,7 @@ impl Described {
     pub(super) fn of(path: String, columns: Result<TableColumns, Fault>) -> Result<Self, Fault> {
         let (rows, count, left_out) = match columns {
             Ok(columns) => (Some(columns.rows), Some(columns.columns.len()), columns.left_out),
-            Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => (None, None, Vec::new()),
+            Err(fault) if fault.error.is_damage() => (None, None, Vec::new()),
             Err(fault) => return Err(fault),
         };
         Ok(Self { path, rows, columns: count, left_out, left_out_behind: 0 })

@@ -158,9 +158,7 @@ impl Writing<'_> {
         self.reserved.set(self.reserved.get().max(size));
         match array.data.copy_at(self.reader, 0, size) {
             Ok(bytes) => Ok(Ok(bytes)),
-            Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {
-                Ok(Err(fault.error.to_string()))
-            }
+            Err(fault) if fault.error.is_damage() => Ok(Err(fault.error.to_string())),
             Err(fault) => Err(fault),
         }
     }

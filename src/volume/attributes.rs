@@ -53,12 +53,10 @@ impl Entry {
                     Value::Failed(reason) => AttributeValue::Failed(reason.to_string()),
                     Value::Array(array) => match array.data.copy_at(reader, 0, array.data.size()) {
                         Ok(data) => AttributeValue::Array(Array::new(array.dtype.clone(), array.shape.clone(), data)),
-                        Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {
-                            AttributeValue::Failed(match &*fault.error {
-                                BlockError::Refused(reason) => reason.clone(),
-                                error => error.to_string(),
-                            })
-                        }
+                        Err(fault) if fault.error.is_damage() => AttributeValue::Failed(match &*fault.error {
+                            BlockError::Refused(reason) => reason.clone(),
+                            error => error.to_string(),
+                        }),
                         Err(fault) => return Err(fault),
                     },
                     Value::Nested(shape, _) => {

@@ -179,7 +179,7 @@ impl Hdf5 {
                     left = left.saturating_sub(if large(attribute).is_some() { 0 } else { stored.data.len() as u64 });
                     match values.attribute(stored) {
                         Ok(value) => value,
-                        Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {
+                        Err(fault) if fault.error.is_damage() => {
                             place_of = Some(fault.offset).filter(|at| *at > 0);
                             Value::Failed(fault.error.to_string().into())
                         }
@@ -243,7 +243,7 @@ impl Hdf5 {
                 match Values::new(&self.store, context, &memory).element(&dataset.datatype, stored) {
                     Ok(Value::Text(text)) => Ok(Some(text)),
                     Ok(_) => Ok(None),
-                    Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => Ok(None),
+                    Err(fault) if fault.error.is_damage() => Ok(None),
                     Err(fault) => Err(fault),
                 }
             }

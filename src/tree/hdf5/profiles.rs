@@ -198,7 +198,7 @@ impl Hdf5 {
         let value = match value {
             Ok(Some(value)) => value,
             Ok(None) => return Ok(None),
-            Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => return Ok(None),
+            Err(fault) if fault.error.is_damage() => return Ok(None),
             Err(fault) => return Err(fault),
         };
         let text = |value: Value| if let Value::Text(text) = value { Some(text) } else { None };
@@ -244,9 +244,7 @@ impl Hdf5 {
         let (offset, reason) = match data_frames::without_columns(context, found, &memory) {
             Ok(None) => return Ok(true),
             Ok(Some(reason)) => (None, reason),
-            Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {
-                (Some(fault.offset), fault.error.to_string())
-            }
+            Err(fault) if fault.error.is_damage() => (Some(fault.offset), fault.error.to_string()),
             Err(fault) => return Err(fault),
         };
         self.note(group.place, offset, format!("the data frame {name:?} has no table: {reason}"));

@@ -185,9 +185,7 @@ impl Hdf5 {
         let grid = elements::grid(&self.store, context, described.object.at, dataset, form)?;
         match grid.raw(context, &at) {
             Ok(view) => Ok(view.unwrap_or_default()),
-            Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {
-                Ok(elements::Missing::of(&fault, size))
-            }
+            Err(fault) if fault.error.is_damage() => Ok(elements::Missing::of(&fault, size)),
             Err(fault) => Err(fault),
         }
     }

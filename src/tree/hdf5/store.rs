@@ -299,7 +299,7 @@ impl Store {
         let Ok(all) = &mappings.found else { return Ok(stored) };
         let dims = match outside::extent(self, context, (dataset, all), depth) {
             Ok(dims) => Ok(dims),
-            Err(fault) if depth == 0 && fault.would_block_for().is_none() && fault.error.is_damage() => {
+            Err(fault) if depth == 0 && fault.error.is_damage() => {
                 Err(Damage::new(self.superblock.sizes.base.saturating_add(object.at), fault.error.to_string()))
             }
             Err(fault) => return Err(fault),

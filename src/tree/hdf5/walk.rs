@@ -133,7 +133,7 @@ impl Walk {
                 Ok(ControlFlow::Continue(()))
             });
             match walked {
-                Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {}
+                Err(fault) if fault.error.is_damage() => {}
                 walked => walked?,
             }
             if walk.is_cut {

@@ -6,7 +6,6 @@ mod v3;
 
 use std::sync::Arc;
 
-use super::fault;
 use crate::{
     cache::BlockError,
     format::lerobot::{Field, Info, Kind},
@@ -218,6 +217,6 @@ pub(super) fn open(siblings: &dyn Siblings, path: &str) -> Result<Result<Arc<dyn
         Err(BlockError::Source(SourceError::Io(error))) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             Ok(Err(format!("{path}: {error}")))
         }
-        Err(error) => Err(fault(error)),
+        Err(error) => Err(error.into()),
     }
 }

@@ -16,7 +16,7 @@ use crate::{
         parquet::{Form, Leaf, Values},
     },
     limits,
-    tree::{columns::is_damage, names},
+    tree::names,
     view::{Array, Data, Fault, ReadContext, Rendered, View},
 };
 
@@ -330,7 +330,7 @@ impl Lerobot {
         let key = (feature as u64, episode);
         match texts::read(reader, &rows.columns, leaf, &rows.rows, key) {
             Ok(texts) => Ok(Some(Looks::Read(texts))),
-            Err(fault) if is_damage(&fault.error) => Ok(Some(Looks::Lost(fault))),
+            Err(fault) if fault.error.is_damage() => Ok(Some(Looks::Lost(fault))),
             Err(fault) => Err(fault),
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     source::{Memory, Source, SourceError, Wait},
     tree::{
         WorkingMemory,
-        columns::{Columns, Slot, is_damage},
+        columns::{Columns, Slot},
         frames::{each_frame, threads},
     },
     view::{Bytes, Fault, ReadContext, Rendered},
@@ -200,7 +200,7 @@ fn make(
                     index.extend(picture.to_bytes());
                 }
             }
-            Err(fault) if is_damage(&fault.error) => {
+            Err(fault) if fault.error.is_damage() => {
                 let lost = Picture { kind: Kind::Lost, length: 1, ..Picture::NONE };
                 rows.for_each(|_| index.extend(lost.to_bytes()));
             }

@@ -136,7 +136,7 @@ impl Lerobot {
         };
         let numbers = match self.numbers_for_table(reader, episode, number) {
             Ok(numbers) => numbers,
-            Err(fault) if super::super::columns::is_damage(&fault.error) => return Ok(Times::Lost(fault)),
+            Err(fault) if fault.error.is_damage() => return Ok(Times::Lost(fault)),
             Err(fault) => return Err(fault),
         };
         // The shown type, because times are compared as they are shown.

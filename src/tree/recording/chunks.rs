@@ -235,9 +235,7 @@ pub(in crate::tree) fn decoded(
 ) -> Result<(), PartError> {
     match chunk(reader, number, block.clone()) {
         Ok(chunk) => chunk.with(reader, |bytes| each(bytes)),
-        Err(fault) if fault.error.is_damage() && fault.would_block_for().is_none() => {
-            Err(PartError::Damaged(fault.error.to_string()))
-        }
+        Err(fault) if fault.error.is_damage() => Err(PartError::Damaged(fault.error.to_string())),
         Err(fault) => Err(PartError::Source(unread(&fault.error))),
     }
 }

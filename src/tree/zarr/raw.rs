@@ -117,7 +117,7 @@ pub(super) fn view(item: &ArrayNode, reader: &ReadContext, number: u64) -> Resul
     }
     if let Shown::Rows(texts) = &item.shown {
         return match texts.raw(stored, reader, &at) {
-            Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {
+            Err(fault) if fault.error.is_damage() => {
                 Ok(View::default().with_rendered(1, Refused(fault.error.to_string().into())))
             }
             found => found,

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::{
-    super::{MAIN, fault},
+    super::MAIN,
     found::{Found, Row},
     open,
 };
@@ -18,7 +18,7 @@ use crate::{
     source::{Memory, SourceError},
     tree::{
         Siblings,
-        columns::{Columns, Slot, is_damage, plain},
+        columns::{Columns, Slot, plain},
     },
     view::{Fault, ReadContext},
     wanted,
@@ -90,7 +90,7 @@ impl Found<'_> {
         }
         for (number, path) in (MAIN..).zip(paths) {
             match self.read_table(info, siblings, reader, &path, number) {
-                Err(fault) if is_damage(&fault.error) => {
+                Err(fault) if fault.error.is_damage() => {
                     self.tell(|| format!("{path}: {}; its episodes are not shown", plain(&fault.error)));
                 }
                 done => done?,
@@ -186,7 +186,7 @@ impl Found<'_> {
     ) -> Result<Vec<Number>, Fault> {
         let Some(leaf) = columns.file().leaf(name, is_wanted) else { return Ok(Vec::new()) };
         match self.numbers(columns, reader, leaf) {
-            Err(fault) if is_damage(&fault.error) => {
+            Err(fault) if fault.error.is_damage() => {
                 self.tell(|| format!("{path}, column {name}: {}", plain(&fault.error)));
                 Ok(Vec::new())
             }
@@ -213,7 +213,7 @@ impl Found<'_> {
             Ok(())
         });
         match read {
-            Err(fault) if is_damage(&fault.error) => {
+            Err(fault) if fault.error.is_damage() => {
                 self.tell(|| format!("{path}, column tasks: {}", plain(&fault.error)));
                 Ok(Vec::new())
             }
@@ -229,7 +229,7 @@ impl Found<'_> {
         const PATH: &str = "meta/tasks.parquet";
         let mut tasks = Vec::new();
         match self.read_tasks(siblings, reader, PATH, &mut tasks) {
-            Err(fault) if is_damage(&fault.error) => {
+            Err(fault) if fault.error.is_damage() => {
                 self.tell(|| format!("{PATH}: {}; no tasks are known", plain(&fault.error)));
                 Ok(Vec::new())
             }
@@ -289,7 +289,7 @@ fn names(siblings: &dyn Siblings, path: &str, memory: &dyn Memory) -> Result<Vec
     match (listed, failed) {
         (_, Some(error)) => Err(error.into()),
         (Err(BlockError::Refused(_)), None) => Ok(Vec::new()),
-        (Err(error), None) => Err(fault(error)),
+        (Err(error), None) => Err(error.into()),
         (Ok(()), None) => Ok(names),
     }
 }
