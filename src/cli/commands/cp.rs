@@ -26,7 +26,7 @@ use crate::{
     },
     store::place_of,
 };
-use copier::{Copier, Task};
+use copier::{Copier, would_copy};
 
 /// Files that may wait to be copied: enough to keep all workers busy, few enough to fit in memory.
 const WAITING: usize = 256;
@@ -131,7 +131,7 @@ struct Folder {
 struct Walk<'a> {
     arguments: &'a Arguments,
     copier: &'a Copier,
-    give: SyncSender<Task>,
+    give: SyncSender<Selected>,
     /// Where files of several sources go, to notice two that go to one place.
     taken: HashSet<PathBuf>,
     folders: Vec<Folder>,
@@ -156,13 +156,12 @@ impl Walk<'_> {
                 continue;
             }
             let only_one = !is_pattern && self.arguments.sources.len() == 1;
-            let (top, to) = if only_one && !is_folder && !is_folder_name(destination) {
+            let mut top = destination.as_path();
+            if only_one && !is_folder && !is_folder_name(destination) {
                 let name = destination.file_name().with_context(|| format!("{}: no name", destination.display()))?;
-                (destination.parent().unwrap_or(Path::new("")), PathBuf::from(name))
-            } else {
-                (destination.as_path(), std::mem::take(&mut found.kept))
-            };
-            self.below(found, top, to)?;
+                (top, found.kept) = (destination.parent().unwrap_or(Path::new("")), name.into());
+            }
+            self.below(found, top)?;
         }
         match skipped {
             0 => Ok(()),
@@ -196,25 +195,26 @@ impl Walk<'_> {
         dest.make_all(below).with_context(|| dest.shown(below).display().to_string())
     }
 
-    /// A file, or a folder with all that is in it. Only a closed stdout is an error.
-    fn below(&mut self, found: Selected, folder: &Path, to: PathBuf) -> anyhow::Result<()> {
-        let top = to.clone();
-        if let Err(error) = self.make_destination(folder, to.parent().unwrap_or(Path::new(""))) {
+    /// A file, or a folder with all that is in it, each to its `kept` below `folder`. Only a closed stdout is an error.
+    fn below(&mut self, found: Selected, folder: &Path) -> anyhow::Result<()> {
+        let top = found.kept.clone();
+        if let Err(error) = self.make_destination(folder, top.parent().unwrap_or(Path::new(""))) {
             self.copier.failed(&error);
             return Ok(());
         }
         let dest = self.copier.dest.get();
         // A stack, not recursion: names in containers can be thousands of folders deep.
-        let mut open = vec![(found, to)];
-        while let Some((Selected { entry, shown, .. }, to)) = open.pop() {
+        let mut open = vec![found];
+        while let Some(found) = open.pop() {
+            let Selected { entry, kept: to, shown } = &found;
             if self.copier.stop.load(Relaxed) {
                 return Ok(());
             }
-            if self.is_excluded(&to, &top) {
+            if self.is_excluded(to, &top) {
                 continue;
             }
             if !entry.is_folder() {
-                let place = folder.join(&to);
+                let place = folder.join(to);
                 if self.arguments.sources.len() > 1 && !self.taken.insert(to.clone()) {
                     let (shown, place) = (shown.display(), place.display());
                     self.copier.failed(&anyhow::anyhow!("{shown}: {place} is another's copy already"));
@@ -223,32 +223,29 @@ impl Walk<'_> {
                 if dest.is_none() {
                     match place.is_dir() {
                         true => self.copier.failed(&anyhow::anyhow!("{}: is a folder", place.display())),
-                        false => self.copier.would_copy(&shown, &place)?,
+                        false => would_copy(shown, &place)?,
                     }
                     continue;
                 }
                 self.copier.expect(entry.size());
                 // Only when all workers are gone, and then nothing is left to copy it.
-                let _ = self.give.send(Task { entry, shown, to });
+                let _ = self.give.send(found);
                 continue;
             }
             // The top of a whole store has no name: the destination is its copy.
             let is_new = to != Path::new("");
-            let make =
-                |dest: &Destination| dest.make_folder(&to).with_context(|| dest.shown(&to).display().to_string());
+            let make = |dest: &Destination| dest.make_folder(to).with_context(|| dest.shown(to).display().to_string());
             let made = dest.filter(|_| is_new).map_or(Ok(()), make);
-            let inside = made.and_then(|()| names(&entry, &shown)).inspect_err(|error| self.copier.failed(error));
+            let inside = made.and_then(|()| names(entry, shown)).inspect_err(|error| self.copier.failed(error));
             let Ok(inside) = inside else { continue };
             if is_new {
                 self.folders.push(Folder { path: to.clone(), mode: entry.mode(), mtime: entry.attr().mtime });
             }
             for (name, _) in inside.into_iter().rev() {
-                let (shown, to) = (shown.join(&name), to.join(&name));
-                match entry.child(&name) {
-                    Ok(Some(entry)) => open.push((Selected { entry, kept: PathBuf::new(), shown }, to)),
-                    // It went away meanwhile.
-                    Ok(None) => {}
-                    Err(error) => self.copier.failed(&anyhow::anyhow!("{}: {}", shown.display(), error.detail())),
+                match found.child(&name) {
+                    // What went away meanwhile is left out.
+                    Ok(inner) => open.extend(inner),
+                    Err(error) => self.copier.failed(&error),
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use glob::{MatchOptions, Pattern};
 
 use super::place::{Place, names};
@@ -31,6 +31,17 @@ pub(in crate::cli) struct Selected {
     pub(in crate::cli) kept: PathBuf,
     /// Its path as typed, with wildcards replaced: for messages.
     pub(in crate::cli) shown: PathBuf,
+}
+
+impl Selected {
+    /// Returns the file or folder of a name in a folder that matches; `None` if it is gone.
+    pub(in crate::cli) fn child(&self, name: &OsStr) -> anyhow::Result<Option<Self>> {
+        let shown = self.shown.join(name);
+        match self.entry.child(name) {
+            Ok(entry) => Ok(entry.map(|entry| Self { entry, kept: self.kept.join(name), shown })),
+            Err(error) => Err(anyhow!("{}: {}", shown.display(), error.detail())),
+        }
+    }
 }
 
 /// One component of a pattern.
@@ -139,14 +150,10 @@ impl Selection {
     }
 
     fn child(&mut self, folder: &Selected, name: &OsStr) -> Option<Selected> {
-        let shown = folder.shown.join(name);
-        match folder.entry.child(name) {
-            Ok(entry) => entry.map(|entry| Selected { entry, kept: folder.kept.join(name), shown }),
-            Err(error) => {
-                self.failed.push(anyhow::anyhow!("{}: {}", shown.display(), error.detail()));
-                None
-            }
-        }
+        folder.child(name).unwrap_or_else(|error| {
+            self.failed.push(error);
+            None
+        })
     }
 
     fn children(&mut self, folder: &Selected, fits: impl Fn(&OsStr) -> bool) -> Vec<Selected> {

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, IsTerminal, Write},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -19,19 +19,17 @@ use rustix::fs::FileType;
 use super::{Folder, compress};
 use crate::{
     cli::{
-        Destination, complain, escape, output::destination::is_file_of, pieces, progress::interruptible_bar, say,
-        stdout,
+        Destination, complain, escape, options::select::Selected, output::destination::is_file_of, pieces,
+        progress::interruptible_bar, say, stdout,
     },
-    volume::{Entry, EntryKind},
+    volume::EntryKind,
 };
 
-/// One file or link to be copied.
-pub(super) struct Task {
-    pub(super) entry: Entry,
-    /// Its path in messages.
-    pub(super) shown: PathBuf,
-    /// Where it goes, below the destination.
-    pub(super) to: PathBuf,
+/// Says what would be copied.
+pub(super) fn would_copy(from: &Path, to: &Path) -> io::Result<()> {
+    let is_terminal = io::stdout().is_terminal();
+    let [from, to] = [from, to].map(|path| escape::name(path.as_os_str(), is_terminal));
+    writeln!(stdout(), "{} -> {}", from.display(), to.display())
 }
 
 /// Counters and progress of one `cp`.
@@ -61,13 +59,6 @@ impl Copier {
         self.progress.inc_length(bytes);
     }
 
-    /// Says what would be copied.
-    pub(super) fn would_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let is_terminal = io::stdout().is_terminal();
-        let [from, to] = [from, to].map(|path| escape::name(path.as_os_str(), is_terminal));
-        writeln!(stdout(), "{} -> {}", from.display(), to.display())
-    }
-
     /// Reports something that could not be copied.
     pub(super) fn failed(&self, error: &anyhow::Error) {
         self.failed.fetch_add(1, Relaxed);
@@ -79,7 +70,7 @@ impl Copier {
     }
 
     /// Copies until there is no more.
-    pub(super) fn work(&self, tasks: &Mutex<Receiver<Task>>) {
+    pub(super) fn work(&self, tasks: &Mutex<Receiver<Selected>>) {
         loop {
             let task = tasks.lock().recv();
             let Ok(task) = task else { return };
@@ -95,8 +86,8 @@ impl Copier {
     }
 
     /// A whole copy under another name first: under its own name a file is complete or not there.
-    fn file(&self, task: &Task, dest: &Destination) -> anyhow::Result<()> {
-        let Task { entry, to, .. } = task;
+    fn file(&self, task: &Selected, dest: &Destination) -> anyhow::Result<()> {
+        let Selected { entry, kept: to, .. } = task;
         let attr = entry.attr();
         let named = || dest.shown(to).display().to_string();
         match dest.stat(to).with_context(named)? {
@@ -127,14 +118,14 @@ impl Copier {
     }
 
     /// Whether a file is a picture that is compressed if that makes it smaller.
-    fn compresses(&self, task: &Task) -> bool {
+    fn compresses(&self, task: &Selected) -> bool {
         self.compress
-            && task.to.extension().is_some_and(|suffix| suffix == "png")
+            && task.kept.extension().is_some_and(|suffix| suffix == "png")
             && task.entry.size() <= compress::LARGEST
     }
 
-    fn fill(&self, task: &Task, dest: &Destination, mut file: &File) -> anyhow::Result<()> {
-        let Task { entry, shown, to } = task;
+    fn fill(&self, task: &Selected, dest: &Destination, mut file: &File) -> anyhow::Result<()> {
+        let Selected { entry, kept: to, shown } = task;
         let size = entry.size();
         if self.compresses(task) {
             let _room = entry.vfs().cache().reserve(size * compress::MEMORY)?;
@@ -151,8 +142,8 @@ impl Copier {
         })
     }
 
-    fn link(&self, task: &Task, dest: &Destination) -> anyhow::Result<()> {
-        let Task { entry, to, .. } = task;
+    fn link(&self, task: &Selected, dest: &Destination) -> anyhow::Result<()> {
+        let Selected { entry, kept: to, .. } = task;
         let target = entry.link_target()?.into_os_string();
         if dest.link(to).is_some_and(|there| there == target) {
             self.already_there.fetch_add(1, Relaxed);
