@@ -20,14 +20,12 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{cache, mounts, store::remote::is_url, tree, vfs, video};
-#[cfg(feature = "serve")]
-use commands::serve;
-#[cfg(feature = "serve")]
-use commands::view;
 use commands::{
     cache_folders, cat, cp, doctor, export, find, formats, index, info, ls, mount, pages, refresh, status, umount,
     verify, warm,
 };
+#[cfg(feature = "serve")]
+use commands::{serve, view};
 // Also for the commands.
 use options::{
     fstab::{self, Called},

@@ -103,21 +103,20 @@ fn field(
     out.end_table(start)
 }
 
+/// Writes a `KeyValue` for each value. Values are texts; others are written as JSON.
 fn pairs(out: &mut FlatBufferBuilder<'_>, about: &Map<String, Value>) -> Vec<Table> {
-    about.iter().map(|(key, value)| pair(out, key, value)).collect()
-}
-
-/// Writes a `KeyValue`. Values are texts; others are written as JSON.
-fn pair(out: &mut FlatBufferBuilder<'_>, key: &str, value: &Value) -> Table {
-    let text = match value {
-        Value::String(text) => out.create_string(text),
-        value => out.create_string(&value.to_string()),
+    let pair = |(key, value): (&String, &Value)| {
+        let text = match value {
+            Value::String(text) => out.create_string(text),
+            value => out.create_string(&value.to_string()),
+        };
+        let key = out.create_string(key);
+        let start = out.start_table();
+        out.push_slot_always(slot(0), key);
+        out.push_slot_always(slot(1), text);
+        out.end_table(start)
     };
-    let key = out.create_string(key);
-    let start = out.start_table();
-    out.push_slot_always(slot(0), key);
-    out.push_slot_always(slot(1), text);
-    out.end_table(start)
+    about.iter().map(pair).collect()
 }
 
 /// Writes the type of a column's values. Returns its number and its table.

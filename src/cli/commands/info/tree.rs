@@ -29,7 +29,7 @@ struct Tree {
 pub(super) fn describe(out: &mut impl Write, entry: &Entry, has_attributes: bool) -> anyhow::Result<()> {
     let mut tree = Tree { lines: Vec::new(), has_attributes, members: 0 };
     if entry.is_folder() && entry.item_info()?.is_none() {
-        tree.attributes(entry, 0)?;
+        tree.attributes(entry, 0);
         tree.group(entry, 0)?;
     } else {
         let name = entry.name().to_string_lossy();
@@ -90,7 +90,7 @@ impl Tree {
         }
         if *kind == MemberKind::Group {
             self.lines.push(vec![format!("{indent}{name}/")]);
-            self.attributes(entry, depth + 1)?;
+            self.attributes(entry, depth + 1);
             return self.group(entry, depth + 1);
         }
         let info = entry.item_info()?.unwrap_or_default();
@@ -114,20 +114,20 @@ impl Tree {
             _ => info.codec.map_or_else(String::new, Cow::into_owned),
         };
         self.lines.push(vec![format!("{indent}{name}"), dtype.into_owned(), shape, chunks, codec]);
-        self.attributes(entry, depth + 1)
+        self.attributes(entry, depth + 1);
+        Ok(())
     }
 
     /// Adds a line for each attribute of a group or array.
-    fn attributes(&mut self, entry: &Entry, depth: usize) -> anyhow::Result<()> {
+    fn attributes(&mut self, entry: &Entry, depth: usize) {
         if !self.has_attributes {
-            return Ok(());
+            return;
         }
         let indent = "  ".repeat(depth);
         let found = match entry.attributes() {
             Ok(found) => found.unwrap_or_default(),
             Err(error) => {
-                self.lines.push(vec![format!("{indent}@ cannot be read: {}", error.detail())]);
-                return Ok(());
+                return self.lines.push(vec![format!("{indent}@ cannot be read: {}", error.detail())]);
             }
         };
         let values: Map<String, Value> = serde_json::from_slice(&found).unwrap_or_default();
@@ -135,6 +135,5 @@ impl Tree {
             let (name, value) = (lines::shown(&name, VALUE_LENGTH), lines::shown(&value.to_string(), VALUE_LENGTH));
             self.lines.push(vec![format!("{indent}@{name} = {value}")]);
         }
-        Ok(())
     }
 }
