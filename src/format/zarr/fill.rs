@@ -120,6 +120,7 @@ fn plain(value: &Json, dtype: DType, size: usize, is_v3: bool) -> Option<Vec<u8>
         },
         DType::Date(_) | DType::Span(_) => match value.as_str() {
             Some("NaT") => Some(i64::MIN.to_le_bytes().into()),
+            Some(text) if !is_v3 && matches!(dtype, DType::Date(_)) => is_epoch(text).then(|| vec![0; size]),
             _ => Some(i64::try_from(value.as_int()?).ok()?.to_le_bytes().into()),
         },
         DType::Utf32(_) => {
@@ -132,6 +133,12 @@ fn plain(value: &Json, dtype: DType, size: usize, is_v3: bool) -> Option<Vec<u8>
         DType::Bytes(_) | DType::Void(_) => padded(value, size),
         _ => None,
     }
+}
+
+/// Returns whether a date of any unit is the epoch: zarr-python 3.0 writes fill values as dates, and this where none was
+/// given.
+fn is_epoch(date: &str) -> bool {
+    date.len() >= 4 && "1970-01-01T00:00:00.000000000000000000".starts_with(date)
 }
 
 /// Returns an integer, which may be written as a float.
@@ -229,6 +236,18 @@ mod tests {
         assert_eq!(v2("\"<f4\"", "\"0x7fc00001\""), None);
         assert_eq!(v2("\"bfloat16\"", "\"0x7fc0\""), None);
         assert_eq!(v2("\"|S5\"", "\"YWI=\""), Some(b"ab\0\0\0".to_vec()));
+        // zarr-python 3.0.8 writes these where no fill value was given, and the others for 100,000.
+        for (dtype, value) in [
+            ("<M8[Y]", "1970"),
+            ("<M8[M]", "1970-01"),
+            ("<M8[W]", "1970-01-01"),
+            ("<M8[h]", "1970-01-01T00"),
+            ("<M8[ns]", "1970-01-01T00:00:00.000000000"),
+        ] {
+            assert_eq!(v2(&format!("\"{dtype}\""), &format!("\"{value}\"")), Some(vec![0; 8]), "{dtype}");
+        }
+        assert_eq!(v2("\"<M8[D]\"", "\"2243-10-17\""), None);
+        assert_eq!(v2("\"<M8[ns]\"", "\"1970-01-01T00:00:00.000100000\""), None);
         assert_eq!(v2("\"<U2\"", "\"abc\""), None);
         // zarr-python 2.18.7 writes 0 where no fill value was given; in a chunk that has other rows, the row is empty.
         let bytes = |value: &str| of(&json(value), &Elements::Bytes, false).ok();
