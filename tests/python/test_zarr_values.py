@@ -62,6 +62,25 @@ def test_filters_of_halves(tmp_path, codec, stored):
     assert found.tobytes() == expected.astype(expected.dtype.newbyteorder("<")).tobytes()
 
 
+def test_texts_of_fixed_length_with_a_codec_of_texts(tmp_path):
+    """As zarr-python 3.0.8 writes them: the type is one of fixed length, the chunks are rows of any length."""
+    values = {"u": ("<U3", numcodecs.VLenUTF8(), ["a", "bcd", "\u00e9"]), "s": ("|S3", numcodecs.VLenBytes(), [b"a", b"bcd", b""])}
+    (tmp_path / "x.zarr").mkdir()
+    (tmp_path / "x.zarr/.zgroup").write_text('{"zarr_format": 2}')
+    for name, (dtype, codec, rows) in values.items():
+        (tmp_path / "x.zarr" / name).mkdir()
+        document = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": dtype, "fill_value": "", "order": "C",
+                    "filters": [{"id": codec.codec_id}], "compressor": None, "dimension_separator": "."}
+        (tmp_path / "x.zarr" / name / ".zarray").write_text(json.dumps(document))
+        for chunk in range(2):
+            part = np.array((rows + [""])[2 * chunk:2 * chunk + 2] if name == "u" else (rows + [b""])[2 * chunk:2 * chunk + 2], object)
+            (tmp_path / "x.zarr" / name / str(chunk)).write_bytes(codec.encode(part))
+    texts = run("cat", tmp_path / "x.zarr/u/utf8.bin", check=True).stdout
+    assert texts == "abcd\u00e9".encode()
+    assert read(tmp_path / "x.zarr/s/offsets.npy").tolist() == [0, 1, 4, 4, 4]
+    assert read(tmp_path / "x.zarr/s/values.npy").tobytes() == b"abcd"
+
+
 @pytest.mark.parametrize("version", [2, 3])
 def test_an_index_with_a_mask(tmp_path, version):
     """anndata 0.12 writes the texts of pandas 3 as a group of values and a mask, those of an index too."""

@@ -107,12 +107,14 @@ fn add_units(element: &ElementType, at: u64, units: &mut Vec<Range<usize>>) -> R
 /// # Errors
 /// Why the type cannot be shown.
 pub fn of_v2(dtype: &Json, first: Option<&str>) -> Result<Elements, String> {
-    if dtype.as_str() == Some("|O") {
-        return match first {
-            Some("vlen-utf8") => Ok(Elements::Text),
-            Some("vlen-bytes") => Ok(Elements::Bytes),
-            _ => Err("objects without a codec of texts or bytes".into()),
-        };
+    // zarr-python 3.0 writes the type of fixed-length texts and bytes beside these codecs.
+    let is_object = dtype.as_str() == Some("|O");
+    let is_of = |kind: &str| is_object || dtype.as_str().and_then(|descr| descr.get(1..2)) == Some(kind);
+    match first {
+        Some("vlen-utf8") if is_of("U") => return Ok(Elements::Text),
+        Some("vlen-bytes") if is_of("S") => return Ok(Elements::Bytes),
+        _ if is_object => return Err("objects without a codec of texts or bytes".into()),
+        _ => {}
     }
     let mut swapped = Vec::new();
     let element = v2_element(dtype, 0, 0, &mut swapped)?;
@@ -324,6 +326,11 @@ mod tests {
         }
         assert_eq!(of_v2(&json("\"|O\""), Some("vlen-utf8")), Ok(Elements::Text));
         assert!(of_v2(&json("\"|O\""), Some("pickle")).is_err());
+        // zarr-python 3.0.8 writes these for the types U3, S3 and bytes.
+        assert_eq!(of_v2(&json("\"<U3\""), Some("vlen-utf8")), Ok(Elements::Text));
+        assert_eq!(of_v2(&json("\"|S3\""), Some("vlen-bytes")), Ok(Elements::Bytes));
+        assert_eq!(of_v2(&json("\"|S0\""), Some("vlen-bytes")), Ok(Elements::Bytes));
+        assert!(matches!(of_v2(&json("\"<i4\""), Some("vlen-utf8")), Ok(Elements::Fixed(_))));
     }
 
     #[test]
