@@ -62,6 +62,22 @@ def test_filters_of_halves(tmp_path, codec, stored):
     assert found.tobytes() == expected.astype(expected.dtype.newbyteorder("<")).tobytes()
 
 
+@pytest.mark.parametrize("codecs", [{}, {"codecs": []}])
+def test_elements_without_codecs(tmp_path, codecs):
+    """GDAL writes no codecs, zarrita.js an empty list; a fill value that nobody gave is null, which is zero."""
+    values = np.arange(1, 9, dtype="<f4")
+    document = {"zarr_format": 3, "node_type": "array", "shape": [8], "data_type": "float32", "fill_value": None,
+                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [3]}},
+                "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}}, "attributes": {}, **codecs}
+    (tmp_path / "x.zarr/a/c").mkdir(parents=True)
+    (tmp_path / "x.zarr/zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}))
+    (tmp_path / "x.zarr/a/zarr.json").write_text(json.dumps(document))
+    for chunk in (0, 2):
+        part = np.resize(values[3 * chunk:3 * chunk + 3], 3)
+        (tmp_path / f"x.zarr/a/c/{chunk}").write_bytes(part.tobytes())
+    assert read(tmp_path / "x.zarr/a.npy").tolist() == [1, 2, 3, 0, 0, 0, 7, 8]
+
+
 def test_texts_of_fixed_length_with_a_codec_of_texts(tmp_path):
     """As zarr-python 3.0.8 writes them: the type is one of fixed length, the chunks are rows of any length."""
     values = {"u": ("<U3", numcodecs.VLenUTF8(), ["a", "bcd", "\u00e9"]), "s": ("|S3", numcodecs.VLenBytes(), [b"a", b"bcd", b""])}

@@ -248,8 +248,13 @@ impl Array {
             names.as_list().filter(is_sound).ok_or("the dimension_names")?;
             self.dimension_names = Some(names.clone());
         }
-        let codecs = document.get("codecs").ok_or("no codecs")?;
-        let written = chain::of_v3(codecs, &elements, &chunk)?;
+        let codecs = document.get("codecs");
+        let are_none = codecs.is_none_or(|codecs| codecs.as_list().is_some_and(<[Json]>::is_empty));
+        let written = match &elements {
+            // GDAL and zarrita.js write that for elements as they are, little-endian.
+            Elements::Fixed(_) if are_none => Written { chunk, ..Written::default() },
+            _ => chain::of_v3(codecs.ok_or("no codecs")?, &elements, &chunk)?,
+        };
         if let (true, Elements::Fixed(fixed)) = (written.is_big, &elements) {
             self.elements = Some(Elements::Fixed(fixed.clone().into_big()?));
         }

@@ -58,8 +58,8 @@ fn fixed_fill(value: &Json, fixed: &Fixed, is_v3: bool) -> Result<Vec<u8>, Strin
     }
     if value.is_null() {
         return match (&fixed.element, is_v3) {
-            (_, true) => Err(bad()),
-            (ElementType::Plain(DType::Date(_) | DType::Span(_)), _) => Ok(i64::MIN.to_le_bytes().into()),
+            (ElementType::Plain(DType::Date(_) | DType::Span(_)), false) => Ok(i64::MIN.to_le_bytes().into()),
+            (ElementType::Plain(DType::Date(_) | DType::Span(_)) | ElementType::Record(_), true) => Err(bad()),
             _ => Ok(vec![0; size]),
         };
     }
@@ -201,6 +201,7 @@ mod tests {
     fn values_are_those_of_their_type() {
         let v3 = |dtype: &str, value: &str| of(&json(value), &types::of_v3(&json(dtype)).unwrap(), true).ok();
         assert_eq!(v3("\"int16\"", "5.0"), Some(vec![5, 0]));
+        assert_eq!(v3("\"int16\"", "null"), Some(vec![0, 0]));
         assert_eq!(v3("\"uint64\"", "18446744073709551615"), Some(vec![0xff; 8]));
         assert_eq!(v3("\"int8\"", "-128"), Some(vec![0x80]));
         assert_eq!(v3("\"float32\"", "\"0x7fc00001\""), Some(vec![1, 0, 0xc0, 0x7f]));
@@ -215,7 +216,6 @@ mod tests {
             ("uint8", "-1"),
             ("uint8", "1.5"),
             ("uint8", "true"),
-            ("uint8", "null"),
             ("uint8", "\"1\""),
             ("bool", "1.0"),
             ("bool", "2"),
