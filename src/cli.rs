@@ -163,6 +163,7 @@ impl ReadOptions {
             follow_links: self.follow_links,
             remote: self.remote.checked(),
             formats: self.formats.unwrap_or(defaults.formats),
+            for_others: false,
             ..defaults
         }
     }

@@ -195,7 +195,7 @@ impl Vfs {
             return Err(Error::invalid(shown, reason));
         }
         let (store, top, alone) = Self::open_store(source, &options, &cache, may_be_one).map_err(named)?;
-        let store = Arc::new(Unveiled(store));
+        let store = Arc::new(Unveiled::new(store, options.for_others));
         let path = alone.as_ref().map(FilePath::to_path_buf).unwrap_or_default();
         let found = store.stat(&path, Wait::Always).map_err(named)?;
         let Some(mounted) = found else { return Err(Error::stale(shown)) };

@@ -158,7 +158,7 @@ pub struct OpenOptions(vfs::Options);
 impl Default for OpenOptions {
     fn default() -> Self {
         // Changes are not watched: each read compares the file's state.
-        Self(vfs::Options { watch: false, ..vfs::Options::default() })
+        Self(vfs::Options { watch: false, for_others: false, ..vfs::Options::default() })
     }
 }
 

@@ -66,58 +66,66 @@ pub(crate) fn shown(path: PathBuf) -> PathBuf {
 }
 
 /// A store, with `.source`. What takes no path is the store's own.
-pub(crate) struct Unveiled(pub(crate) Arc<dyn Store>);
+pub(crate) struct Unveiled {
+    store: Arc<dyn Store>,
+    /// Whether other users than that of this process read, too.
+    pub(crate) is_for_others: bool,
+}
 
 impl Deref for Unveiled {
     type Target = dyn Store;
 
     fn deref(&self) -> &Self::Target {
-        &*self.0
+        &*self.store
     }
 }
 
 impl Unveiled {
+    pub(crate) fn new(store: Arc<dyn Store>, is_for_others: bool) -> Self {
+        Self { store, is_for_others }
+    }
+
     pub(crate) fn stat(&self, path: &Path, wait: Wait) -> io::Result<Option<Stat>> {
-        self.0.stat(&stored(path), wait)
+        self.store.stat(&stored(path), wait)
     }
 
     pub(crate) fn expect(&self, path: &Path) {
-        self.0.expect(&stored(path));
+        self.store.expect(&stored(path));
     }
 
     pub(crate) fn expect_in(&self, folder: &Path, names: &[&OsStr], lists: bool) -> io::Result<()> {
-        self.0.expect_in(&stored(folder), names, lists)
+        self.store.expect_in(&stored(folder), names, lists)
     }
 
     pub(crate) fn name_of(&self, folder: &Path, part: &OsStr) -> OsString {
-        self.0.name_of(&stored(folder), part)
+        self.store.name_of(&stored(folder), part)
     }
 
     pub(crate) fn part_of(&self, folder: &Path, name: &OsStr) -> OsString {
-        self.0.part_of(&stored(folder), name)
+        self.store.part_of(&stored(folder), name)
     }
 
     pub(crate) fn folder(&self, path: &Path) -> io::Result<Box<dyn Folder + '_>> {
-        self.0.folder(&stored(path))
+        self.store.folder(&stored(path))
     }
 
     pub(crate) fn open(&self, path: &Path, wait: Wait) -> io::Result<Arc<dyn File>> {
-        self.0.open(&stored(path), wait)
+        self.store.open(&stored(path), wait)
     }
 
     pub(crate) fn open_with_stat(&self, path: &Path) -> io::Result<(Arc<dyn File>, Stat)> {
-        self.0.open_with_stat(&stored(path))
+        self.store.open_with_stat(&stored(path))
     }
 
     pub(crate) fn read_link(&self, path: &Path) -> io::Result<OsString> {
-        self.0.read_link(&stored(path))
+        self.store.read_link(&stored(path))
     }
 
     pub(crate) fn without_links(&self, path: &Path) -> io::Result<Option<PathBuf>> {
-        self.0.without_links(&stored(path))
+        self.store.without_links(&stored(path))
     }
 
     pub(crate) fn watch(&self, folder: &Path, wait: Wait) -> Watch {
-        self.0.watch(&stored(folder), wait)
+        self.store.watch(&stored(folder), wait)
     }
 }

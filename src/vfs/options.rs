@@ -39,6 +39,9 @@ pub struct Options {
     pub uid: Option<u32>,
     /// Group of everything, instead of the containers' own.
     pub gid: Option<u32>,
+    /// Whether other users than that of this process read, too. What is in a container is then shown only if all who may
+    /// read the container may read it.
+    pub for_others: bool,
     /// Permission bits to take away.
     pub umask: u32,
     /// How long an operation may take without a line in the log.
@@ -71,6 +74,7 @@ impl Default for Options {
             remote: crate::store::remote::Options::default(),
             uid: None,
             gid: None,
+            for_others: true,
             umask: 0,
             slow: None,
             xattrs: false,

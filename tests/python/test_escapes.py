@@ -350,7 +350,7 @@ def test_a_joined_model_is_read_by_those_who_may_read_its_files(tmp_path):
     index, first, second = sorted(tmp_path.iterdir(), key=lambda path: (path.suffix != ".json", path))
     index.chmod(0o644)
     first.chmod(0o600)
-    with mounted(tmp_path) as mnt:
+    with mounted(tmp_path, "--allow-other") as mnt:
         assert (mnt / index.name).stat().st_mode & 0o777 == 0o500
         second.chmod(0o640)
         os.chown(second, 65534, 65534)

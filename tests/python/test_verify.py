@@ -372,13 +372,22 @@ def test_a_small_cache_names_the_file(tmp_path):
         assert found and all(problem["path"] for problem in found), found
 
 
-def test_the_marker_of_a_folder_stands_once(tmp_path):
-    """A marker that not all may read makes a plain folder; the path in the report leads to it."""
+def test_a_folder_whose_files_only_the_owner_may_read(tmp_path):
+    """It is a container for the owner. Where others read, it is a plain folder, and the path in the report leads to the
+    marker."""
     shutil.copytree(FIXTURES / "cells.zarr", tmp_path / "cells.zarr")
-    marker = tmp_path / "cells.zarr/zarr.json"
-    marker.chmod(0o600)
-    result = verify(tmp_path / "cells.zarr")
-    assert str(marker) in {problem["container"] for problem in result["problems"]}, result
+    (tmp_path / "cells.zarr").chmod(0o755)
+    for path in (tmp_path / "cells.zarr").rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o600)
+    whole = verify(FIXTURES / "cells.zarr", code=0)
+    found = verify(tmp_path / "cells.zarr", code=0)
+    assert (found["containers"], found["files"]) == (whole["containers"], whole["files"]) and found["containers"] == 1
+    with mounted(tmp_path / "cells.zarr") as mnt:
+        assert (mnt / "container.json").is_file()
+    with mounted(tmp_path / "cells.zarr", "--allow-other") as mnt:
+        assert (mnt / "zarr.json").is_file() and not (mnt / "container.json").exists()
+        lines = [json.loads(line) for line in (mnt / ".shardfs/problems.jsonl").read_text().splitlines()]
+        assert [line["container"] for line in lines] == ["zarr.json"]
 
 
 def test_what_is_replaced_all_the_time_is_not_known(tmp_path):

@@ -141,6 +141,7 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
         uid: arguments.uid,
         gid: arguments.gid,
         umask: arguments.umask,
+        for_others: arguments.allow_other,
         slow: Some(running.slow).filter(|slow| !slow.is_zero()),
         xattrs: running.xattrs,
         number_key: number_key::kept(),

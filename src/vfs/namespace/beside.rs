@@ -54,7 +54,7 @@ impl Beside<'_> {
             Kind::Link => return Err(NotThere::Missing(LINK)),
             Kind::Folder | Kind::Other => return Err(NotThere::Missing(NO_FILE)),
         }
-        if !may_read_both(self.stat, &stat) {
+        if !may_read_both(self.store, self.stat, &stat) {
             return Err(NotThere::NotReadable);
         }
         Ok((FilePath::new(folder.into(), name), stat))
@@ -94,6 +94,9 @@ impl tree::Beside for Beside<'_> {
 
 /// Checks that all readers of a container may enter a folder.
 fn check_folder(store: &Unveiled, own: &Stat, folder: &Path) -> Result<(), NotThere> {
+    if !store.is_for_others {
+        return Ok(());
+    }
     let stat = store.stat(folder, Wait::Always).map_err(SourceError::from)?;
     let Some(stat) = stat else { return Err(SourceError::Changed.into()) };
     let needed = if (own.uid, own.gid) == (stat.uid, stat.gid) { own.mode & 0o444 } else { 0o444 };
@@ -132,7 +135,10 @@ impl Ways {
 }
 
 /// Returns whether all users who may read the first file may read the second.
-pub(crate) fn may_read_both(first: &Stat, second: &Stat) -> bool {
+pub(crate) fn may_read_both(store: &Unveiled, first: &Stat, second: &Stat) -> bool {
+    if !store.is_for_others {
+        return true;
+    }
     let missing = if (first.uid, first.gid) == (second.uid, second.gid) { first.mode } else { 0o444 };
     missing & 0o444 & !second.mode == 0
 }

@@ -57,7 +57,7 @@ impl Siblings {
         // In one step, unless something is in the way. What that is, the look step by step says.
         if !self.source.store.is_far() {
             match self.source.store.open_with_stat(full) {
-                Ok((file, stat)) if may_read_both(&self.container.stat, &stat) => {
+                Ok((file, stat)) if may_read_both(&self.source.store, &self.container.stat, &stat) => {
                     return Ok((Some(stat.version), Some(file)));
                 }
                 // A link on the way would be another error.
@@ -131,7 +131,7 @@ impl tree::Siblings for Siblings {
         self.note(&base, path, found.map(|stat| stat.version))?;
         let Some(stat) = found else { return Ok(()) };
         // Listing it is reading it.
-        if !may_read_both(&self.container.stat, &stat) {
+        if !may_read_both(&self.source.store, &self.container.stat, &stat) {
             return Err(refused(NotThere::NotReadable));
         }
         let folder = self.source.store.folder(&full).map_err(SourceError::from)?;

@@ -383,7 +383,7 @@ impl Detection {
             };
             let shown = marked(folder, &marker);
             let way = Ways::default().check(&self.store, &shown, path.folder(), Path::new(path.name()));
-            if !may_read_both(&shown, &marker) || way.is_err() {
+            if !may_read_both(&self.store, &shown, &marker) || way.is_err() {
                 let message = "not all who may read the folder may read this file, so it is shown as a plain folder";
                 self.problems.note(Problem::of(full, message.into()));
                 return Ok(Marked::Refused);
