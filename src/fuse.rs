@@ -102,7 +102,7 @@ impl Filesystem for Adapter {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.vfs.requests.lookup.fetch_add(1, Relaxed);
         let owned = name.to_owned();
-        self.run(
+        self.run_counted(
             About::name(request, parent, name),
             reply,
             move |vfs, _, wait| vfs.lookup_with(parent.0, &owned, wait),
@@ -129,30 +129,13 @@ impl Filesystem for Adapter {
         if ino == INodeNo::ROOT {
             return self.run_known(about, reply, &self.root, move |vfs| vfs.attr(ino.0), answer);
         }
-        self.run(
-            about,
-            reply,
-            move |vfs, _, wait| vfs.attr_with(ino.0, wait),
-            move |_, reply, attr| {
-                if let Some(reply) = reply {
-                    answer(reply, attr);
-                }
-            },
-        );
+        self.run(about, reply, move |vfs, _, wait| vfs.attr_with(ino.0, wait), answer);
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
         self.vfs.requests.readlink.fetch_add(1, Relaxed);
-        self.run(
-            About::node(request, ino),
-            reply,
-            move |vfs, _, wait| vfs.read_link(ino.0, wait),
-            |_, reply, target| {
-                if let Some(reply) = reply {
-                    reply.data(target.as_encoded_bytes());
-                }
-            },
-        );
+        let read = move |vfs: &Vfs, _: &Slot<ReplyData>, wait| vfs.read_link(ino.0, wait);
+        self.run(About::node(request, ino), reply, read, |reply, target| reply.data(target.as_encoded_bytes()));
     }
 
     fn open(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -164,10 +147,9 @@ impl Filesystem for Adapter {
                     let handles = handles.clone();
                     move |vfs: &Vfs, _: &Slot<ReplyOpen>, wait| handles.choose(vfs, ino.0, wait)
                 };
-                self.run(About::node(request, ino), reply, choose, move |vfs, reply, opening| {
-                    if let Some(reply) = reply {
-                        handles.open(vfs, ino.0, opening, reply);
-                    }
+                let vfs = self.vfs.clone();
+                self.run(About::node(request, ino), reply, choose, move |reply, opening| {
+                    handles.open(&vfs, ino.0, opening, reply);
                 });
             }
         }
@@ -220,11 +202,7 @@ impl Filesystem for Adapter {
             None => vfs.read_with(ino.0, offset, size.into(), wait),
             Some(growing) => vfs.read_growing(ino.0, growing, offset, size.into(), wait),
         };
-        self.run(About::node(request, ino), reply, read, |_, reply, bytes| {
-            if let Some(reply) = reply {
-                reply.data(bytes.as_syscall_buf());
-            }
-        });
+        self.run(About::node(request, ino), reply, read, |reply, bytes| reply.data(bytes.as_syscall_buf()));
     }
 
     fn readdir(&self, request: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectory) {
@@ -238,11 +216,7 @@ impl Filesystem for Adapter {
             });
             or_a_part(listed, any)
         };
-        self.run(About::node(request, ino), reply, list, |_, reply, ()| {
-            if let Some(reply) = reply {
-                reply.ok();
-            }
-        });
+        self.run(About::node(request, ino), reply, list, |reply, ()| reply.ok());
     }
 
     fn readdirplus(&self, request: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
@@ -270,7 +244,7 @@ impl Filesystem for Adapter {
                 }
             }
         };
-        self.run(About::node(request, ino), reply, list, |vfs, reply, added| match reply {
+        self.run_counted(About::node(request, ino), reply, list, |vfs, reply, added| match reply {
             Some(reply) => reply.ok(),
             None => never_heard_of(vfs, added),
         });
@@ -310,7 +284,7 @@ impl Filesystem for Adapter {
                 About::node(request, ino),
                 reply,
                 move |vfs, _, wait| xattr::get(vfs, ino.0, &name, wait),
-                move |_, reply, value| xattr::answer(value, size, reply),
+                move |reply, value| xattr::answer(value, size, reply),
             );
         } else {
             reply.error(Errno::NO_XATTR);
@@ -323,7 +297,7 @@ impl Filesystem for Adapter {
                 About::node(request, ino),
                 reply,
                 move |vfs, _, wait| xattr::list(vfs, ino.0, wait),
-                move |_, reply, names| xattr::answer(names, size, reply),
+                move |reply, names| xattr::answer(names, size, reply),
             );
         } else {
             reply.error(Errno::ENOSYS);

@@ -66,8 +66,20 @@ impl Adapter {
     }
 
     /// Answers a request: on this thread if that needs no waiting, otherwise in the pool. `work` is tried with
-    /// [`Wait::Never`] first, and may fill the reply. `answer` gets no reply if the request was answered meanwhile.
+    /// [`Wait::Never`] first, and may fill the reply.
     pub(super) fn run<R: Fails, T>(
+        &self,
+        about: About<'_>,
+        reply: R,
+        work: impl Fn(&Vfs, &Slot<R>, Wait) -> Result<T, Error> + Send + 'static,
+        answer: impl FnOnce(R, T) + Send + 'static,
+    ) {
+        let answer = |_: &Vfs, reply: Option<R>, done| reply.map_or((), |reply| answer(reply, done));
+        self.run_counted(about, reply, work, answer);
+    }
+
+    /// Does the same for an answer that the kernel counts: `answer` gets no reply if the request was answered meanwhile.
+    pub(super) fn run_counted<R: Fails, T>(
         &self,
         about: About<'_>,
         reply: R,

@@ -49,9 +49,8 @@ fn names(info: &ItemInfo) -> Vec<u8> {
     NAMES.iter().filter(has).flat_map(|name| format!("{PREFIX}{name}\0").into_bytes()).collect()
 }
 
-/// Answers with the value, or with its length if the size is 0. Does nothing if the reply was given.
-pub(super) fn answer(value: Option<Vec<u8>>, size: u32, reply: Option<ReplyXattr>) {
-    let Some(reply) = reply else { return };
+/// Answers with the value, or with its length if the size is 0.
+pub(super) fn answer(value: Option<Vec<u8>>, size: u32, reply: ReplyXattr) {
     let Some(value) = value else { return reply.error(Errno::NO_XATTR) };
     match u32::try_from(value.len()) {
         Ok(length) if size == 0 => reply.size(length),
