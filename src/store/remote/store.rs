@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Detect, Location, Options,
-    backends::backend::{self, Ask, Collect, Found, Node, State, Target},
+    backends::backend::{self, Ask, Collect, Found, Node, State, Target, text},
     file::{self, Blocks, RemoteFile},
     http::{
         client::{self, Answer, Client, wait},
@@ -457,10 +457,9 @@ impl RemoteStore {
 
     /// Returns whether an answer is the page of a folder that the server redirected to.
     fn is_page(&self, answer: &Answer) -> bool {
-        let kind = answer.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         self.client.backend.is_web()
             && answer.status == StatusCode::OK
-            && kind.is_some_and(|kind| kind.starts_with("text/html"))
+            && text(&answer.headers, header::CONTENT_TYPE).is_some_and(|kind| kind.starts_with("text/html"))
     }
 
     fn id(&self, key: &[u8], state: &State) -> ObjectId {
@@ -523,9 +522,10 @@ fn identity(location: &Location, store: &Arc<str>) -> Arc<str> {
 /// Returns the length of an object, if the server gives it with an answer about all of it.
 fn length_of(answer: &Answer) -> Option<u64> {
     if answer.status == StatusCode::PARTIAL_CONTENT {
-        return None;
+        None
+    } else {
+        text(&answer.headers, header::CONTENT_LENGTH).and_then(backend::size)
     }
-    backend::size(answer.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?)
 }
 
 /// Returns a hash of everything that tells the states of objects apart.

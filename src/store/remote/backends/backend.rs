@@ -1,10 +1,13 @@
 //! The protocol of one kind of server: requests that list or get objects, and answers to listings.
 
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{
+    HeaderMap, HeaderValue, Method, StatusCode,
+    header::{self, AsHeaderName},
+};
 use object_store::client::{HttpRequest, HttpRequestBody};
 
-use crate::store::remote::{auth::address::hide, location::escape_value, object::FetchError};
+use crate::store::remote::{auth::address::hide, listing::time, location::escape_value, object::FetchError};
 
 /// Most names asked for in one request of a listing: the limit of S3.
 pub(crate) const PAGE: u16 = 1000;
@@ -39,7 +42,7 @@ impl<'a> Ask<'a> {
     pub(crate) fn new(method: Method, target: Target<'a>) -> Self {
         let mut headers = HeaderMap::new();
         // Compressed answers have other lengths, and no ranges.
-        headers.insert(http::header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         Self { method, target, headers }
     }
 }
@@ -204,12 +207,16 @@ pub(crate) fn etag(text: &str) -> &str {
     }
 }
 
+/// Returns the text of a header; `None` if there is none.
+pub(crate) fn text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
 /// Returns what the headers of an answer say of the object, other than its size.
 pub(crate) fn state(headers: &HeaderMap) -> State {
-    let text = |name: http::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     State {
         size: None,
-        etag: text(http::header::ETAG).map_or("", etag).into(),
-        modified: text(http::header::LAST_MODIFIED).and_then(crate::store::remote::listing::time::parse),
+        etag: text(headers, header::ETAG).map_or("", etag).into(),
+        modified: text(headers, header::LAST_MODIFIED).and_then(time::parse),
     }
 }

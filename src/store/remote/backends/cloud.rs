@@ -14,7 +14,9 @@ use serde::{
     de::{IgnoredAny, MapAccess, Visitor},
 };
 
-use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, size, token, without_credentials};
+use super::backend::{
+    Ask, Backend, Collect, Found, State, Target, etag, request, size, state, text, token, without_credentials,
+};
 use crate::store::remote::{
     listing::{
         json::{self, Each, Size},
@@ -158,9 +160,8 @@ impl Backend for Gcs {
     }
 
     fn state(&self, headers: &HeaderMap) -> State {
-        let generation = headers.get("x-goog-generation").and_then(|value| value.to_str().ok());
-        let state = crate::store::remote::backends::backend::state(headers);
-        State { etag: generation.map_or(state.etag, Into::into), ..state }
+        let state = state(headers);
+        State { etag: text(headers, "x-goog-generation").map_or(state.etag, Into::into), ..state }
     }
 
     fn remedy(&self) -> &'static str {

@@ -9,7 +9,7 @@ use object_store::client::HttpRequest;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, token};
+use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, text, token};
 use crate::store::remote::{
     listing::{
         json::{self, Size},
@@ -65,12 +65,11 @@ impl Backend for Hub {
     }
 
     fn next_page(&self, headers: &HeaderMap, _: &[u8]) -> Option<String> {
-        headers.get(header::LINK).and_then(|link| cursor(link.to_str().ok()?))
+        text(headers, header::LINK).and_then(cursor)
     }
 
     fn state(&self, headers: &HeaderMap) -> State {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let tag = text("x-linked-etag").or_else(|| text("etag")).map_or("", etag);
+        let tag = text(headers, "x-linked-etag").or_else(|| text(headers, header::ETAG)).map_or("", etag);
         State { size: None, etag: tag.trim_start_matches("W/").trim_matches('"').into(), modified: None }
     }
 

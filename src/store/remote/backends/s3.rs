@@ -8,7 +8,7 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
-use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, size, without_credentials};
+use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, size, text, without_credentials};
 use crate::store::remote::{
     listing::{time, xml},
     location::{escape_object, escape_value, unescape},
@@ -140,7 +140,7 @@ impl Backend for S3 {
     }
 
     fn was_refused(&self, status: StatusCode, headers: &HeaderMap, code: &str) -> bool {
-        if let Some(region) = headers.get("x-amz-bucket-region").and_then(|value| value.to_str().ok()) {
+        if let Some(region) = text(headers, "x-amz-bucket-region") {
             let is_name = !region.is_empty() && region.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
             let mut known = self.region.lock();
             if is_name && *known != region {

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use object_store::client::HttpRequest;
 use serde::{Deserialize, Deserializer, de};
 
-use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, size, state};
+use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, size, state, text};
 use crate::store::remote::{
     listing::{
         json::{self, Size},
@@ -61,7 +61,7 @@ impl Backend for Web {
         body: &[u8],
         to: &mut dyn Collect,
     ) -> Result<Option<String>, String> {
-        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = text(headers, header::CONTENT_TYPE).unwrap_or_default();
         match kind.split(';').next().unwrap_or_default().trim() {
             "application/json" => json(prefix, body, to)?,
             "application/xml" | "text/xml" => propfind(prefix, body, to)?,
@@ -72,8 +72,7 @@ impl Backend for Web {
     }
 
     fn state(&self, headers: &HeaderMap) -> State {
-        let given = headers.get(header::ETAG).and_then(|value| value.to_str().ok());
-        State { etag: given.map_or("".into(), tag), ..state(headers) }
+        State { etag: text(headers, header::ETAG).map_or("".into(), tag), ..state(headers) }
     }
 
     fn remedy(&self) -> &'static str {
@@ -165,25 +164,6 @@ impl de::Visitor<'_> for NameVisitor {
     }
 }
 
-/// Returns the character that a reference in HTML stands for, without its `&` and `;`.
-fn character(reference: &str) -> Option<char> {
-    match reference {
-        "amp" => Some('&'),
-        "quot" => Some('"'),
-        "apos" => Some('\''),
-        "lt" => Some('<'),
-        "gt" => Some('>'),
-        _ => {
-            let number = reference.strip_prefix('#')?;
-            let number = match number.strip_prefix(['x', 'X']) {
-                Some(number) => u32::from_str_radix(number, 16),
-                None => number.parse(),
-            };
-            number.ok().and_then(char::from_u32)
-        }
-    }
-}
-
 /// Returns a text of HTML with its references to characters replaced. Unknown ones stay as they are.
 fn dereferenced(text: &str) -> String {
     const LONGEST: usize = 10;
@@ -192,7 +172,7 @@ fn dereferenced(text: &str) -> String {
     while let Some((before, behind)) = rest.split_once('&') {
         found.push_str(before);
         let end = behind.bytes().take(LONGEST).position(|byte| byte == b';');
-        let known = end.and_then(|end| Some((character(behind.get(..end)?)?, behind.get(end + 1..)?)));
+        let known = end.and_then(|end| Some((xml::character(behind.get(..end)?)?, behind.get(end + 1..)?)));
         let (character, behind) = known.unwrap_or(('&', behind));
         found.push(character);
         rest = behind;

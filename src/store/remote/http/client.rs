@@ -29,8 +29,8 @@ use crate::{
     store::remote::{
         Location, Options,
         auth::credentials,
-        backends::backend::{Ask, Backend, Target},
-        listing::taken::Taken,
+        backends::backend::{Ask, Backend, Target, text},
+        listing::{taken::Taken, time},
         object::FetchError,
     },
     wanted,
@@ -387,12 +387,12 @@ fn code(body: &[u8]) -> String {
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let wait = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = text(headers, header::RETRY_AFTER)?.trim();
     if let Ok(seconds) = wait.parse() {
         return Some(Duration::from_secs(seconds));
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
-    let until = u64::try_from(crate::store::remote::listing::time::parse(wait)?).ok()?;
+    let until = u64::try_from(time::parse(wait)?).ok()?;
     Some(Duration::from_secs(until.saturating_sub(now)))
 }
 

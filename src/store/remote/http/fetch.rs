@@ -11,7 +11,7 @@ use super::{
     trouble::Trouble,
 };
 use crate::store::remote::{
-    backends::backend::{Ask, State, Target},
+    backends::backend::{self, Ask, State, Target, text},
     object::{Fetch, FetchError, ObjectId},
 };
 
@@ -143,13 +143,13 @@ fn number(text: &str) -> Result<HeaderValue, FetchError> {
 /// Returns the first and the last byte that an answer of status 206 brings, and the object's size if it is given. `None`
 /// if it does not say so, or has another number of bytes, as a part that was compressed on the way.
 pub(crate) fn part(headers: &HeaderMap) -> Option<(u64, u64, Option<u64>)> {
-    let (start, last, size) = content_range(headers.get(header::CONTENT_RANGE)?.to_str().ok()?)?;
+    let (start, last, size) = content_range(text(headers, header::CONTENT_RANGE)?)?;
     let is_whole = content_length(headers).is_none_or(|length| length.checked_sub(1) == Some(last - start));
     is_whole.then_some((start, last, size))
 }
 
 fn content_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+    text(headers, header::CONTENT_LENGTH)?.parse().ok()
 }
 
 /// Parses `bytes 5-9/20`. Returns the first byte, the last one, and the size if it is given.
@@ -159,7 +159,7 @@ fn content_range(text: &str) -> Option<(u64, u64, Option<u64>)> {
     let (start, last) = (start.trim().parse().ok()?, last.trim().parse().ok()?);
     let size = match size.trim() {
         "*" => None,
-        size => Some(crate::store::remote::backends::backend::size(size)?),
+        size => Some(backend::size(size)?),
     };
     (start <= last && size.is_none_or(|size| last < size)).then_some((start, last, size))
 }

@@ -1,6 +1,10 @@
 //! The answers of listings in XML: items with leaves of text, as S3, Azure and WebDAV all write them.
 
-use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
+use quick_xml::{
+    Reader,
+    escape::resolve_predefined_entity,
+    events::{BytesRef, Event},
+};
 
 /// Most levels of nested elements.
 const DEPTH: usize = 32;
@@ -70,13 +74,10 @@ pub(crate) fn items(
             Event::CData(text) => leaf.push_str(&text.decode().map_err(|e| broken(&e))?),
             Event::GeneralRef(reference) => {
                 let name = reference.decode().map_err(|e| broken(&e))?;
-                if name.starts_with('#') {
-                    // Keys may have characters that XML does not allow.
-                    leaf.push(reference.resolve_char_ref().ok().flatten().unwrap_or(char::REPLACEMENT_CHARACTER));
-                } else {
-                    let text = resolve_predefined_entity(&name);
-                    leaf.push_str(text.ok_or_else(|| broken(&"an unknown entity"))?);
-                }
+                // Keys may have characters that XML does not allow.
+                let otherwise = name.starts_with('#').then_some(char::REPLACEMENT_CHARACTER);
+                let found = character(&name).or(otherwise);
+                leaf.push(found.ok_or_else(|| broken(&"an unknown entity"))?);
             }
             Event::End(_) => {
                 let Some(name) = open.pop() else { return Err(broken(&"an end without a beginning")) };
@@ -95,6 +96,12 @@ pub(crate) fn items(
             _ => {}
         }
     }
+}
+
+/// Returns the character that a reference stands for, without its `&` and `;`.
+pub(crate) fn character(reference: &str) -> Option<char> {
+    let known = resolve_predefined_entity(reference).and_then(|text| text.chars().next());
+    known.or_else(|| BytesRef::new(reference).resolve_char_ref().ok()?)
 }
 
 /// Returns the text of the first leaf with this name, without parsing the document: a guess that [`items`] has to
