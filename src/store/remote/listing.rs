@@ -10,7 +10,6 @@ pub(super) mod xml;
 use std::{
     collections::{HashMap, VecDeque},
     ffi::{OsStr, OsString},
-    num::NonZeroUsize,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -26,7 +25,7 @@ use super::{
     object::FetchError,
 };
 use crate::{
-    cache::Cache,
+    cache::{Cache, nonzero},
     limits,
     single_flight::SingleFlight,
     store::{Changes, DirEvent, Names},
@@ -107,17 +106,15 @@ impl Collect for Listing {
         if self.rows.len() >= self.compacted.saturating_mul(2).max(FEW) {
             self.compact()?;
         }
-        let row = self.row(&entry).map_err(|error| error.to_string())?;
-        self.grow(0, 1).map_err(|error| error.to_string())?;
-        self.rows.try_reserve(1).map_err(|_| no_memory().to_string())?;
+        let row = self.row(&entry)?;
+        self.grow(0, 1)?;
+        self.rows.try_reserve(1).map_err(|_| NO_MEMORY)?;
         self.rows.push(row);
         Ok(())
     }
 }
 
-fn no_memory() -> FetchError {
-    FetchError::Failed("no memory for a listing".into())
-}
+const NO_MEMORY: &str = "no memory for a listing";
 
 /// An [`Entry`] of a listing, without its texts, which are stored one after the other.
 #[derive(Debug, Clone, Copy)]
@@ -208,27 +205,27 @@ impl Listing {
     }
 
     /// Counts memory before it is taken. What grows has room for up to twice of what it holds.
-    fn grow(&mut self, text: usize, rows: usize) -> Result<(), FetchError> {
+    fn grow(&mut self, text: usize, rows: usize) -> Result<(), String> {
         let bytes = self.text.len() + text + (self.rows.len() + rows) * size_of::<Row>();
-        self.memory.grow(2 * bytes as u64).map_err(FetchError::Failed)
+        self.memory.grow(2 * bytes as u64)
     }
 
     /// Appends the texts of an entry.
-    fn row(&mut self, entry: &Entry) -> Result<Row, FetchError> {
+    fn row(&mut self, entry: &Entry) -> Result<Row, String> {
         let at = self.text.len() as u64;
         let (part, none) = (entry.part.as_deref(), State::default());
         let (is_folder, state) = match &entry.node {
             Node::Folder => (true, &none),
             Node::Object(state) => (false, state),
         };
-        let too_long = |what: &str, length| FetchError::Failed(format!("{what} of {length} bytes in a listing"));
+        let too_long = |what: &str, length| format!("{what} of {length} bytes in a listing");
         let name = u8::try_from(entry.name.len()).map_err(|_| too_long("a name", entry.name.len()))?;
         let tag = u16::try_from(state.etag.len()).map_err(|_| too_long("an entity tag", state.etag.len()))?;
         let part_size =
             part.map_or(Ok(AS_NAME), |part| u32::try_from(part.len()).map_err(|_| too_long("a key", part.len())))?;
         let length = entry.name.len() + part.map_or(0, <[u8]>::len) + state.etag.len();
         self.grow(length, 0)?;
-        self.text.try_reserve(length).map_err(|_| no_memory())?;
+        self.text.try_reserve(length).map_err(|_| NO_MEMORY)?;
         self.text.extend(entry.name.as_bytes());
         self.text.extend(part.unwrap_or_default());
         self.text.extend(state.etag.as_bytes());
@@ -252,7 +249,7 @@ impl Listing {
                 let part: Box<[u8]> = entry.part().into();
                 entry.name = names::name_of(&part, false, 2).into();
                 entry.part = Some(part);
-                self.rows[at] = self.row(&entry)?;
+                self.rows[at] = self.row(&entry).map_err(FetchError::Failed)?;
                 renamed = true;
             }
         }
@@ -331,7 +328,7 @@ struct Single {
 impl Listings {
     pub(crate) fn new(ttl: Duration, cache: Arc<Cache>) -> Self {
         let most = cache.usage().0.saturating_add(limits::BEYOND_BUDGET) / limits::LISTING_PART;
-        let folders = LruCache::new(NonZeroUsize::new(limits::LISTED_FOLDERS).unwrap_or(NonZeroUsize::MIN));
+        let folders = LruCache::new(nonzero(limits::LISTED_FOLDERS));
         let known = Known { folders, expiring: VecDeque::new(), is_woken: false, is_forgotten: false, number: 0 };
         Self { ttl, cache, most, state: Mutex::new(known), moved: Condvar::new() }
     }
