@@ -31,6 +31,9 @@ static IS_MISSING: AtomicBool = AtomicBool::new(false);
 /// How paths are resolved.
 const RULES: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
+/// Opens what has a name itself, also a link, and asks its filesystem nothing.
+pub(super) const ITSELF: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// Bytes of a path that the kernel takes at once, without the zero at its end.
 const LONGEST_PATH: usize = 4095;
 
@@ -170,18 +173,17 @@ pub(super) fn open_around(
     path: &Path,
     is_barred: impl Fn(BorrowedFd<'_>) -> Result<bool>,
 ) -> Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let rules = RULES | ResolveFlags::NO_XDEV;
     // What lies on the folder's own filesystem is reached in one call.
     if path != Path::new("")
         && !IS_MISSING.load(Relaxed)
-        && let Ok(opened) = openat2(&folder, path, flags, Mode::empty(), rules)
+        && let Ok(opened) = openat2(&folder, path, ITSELF, Mode::empty(), rules)
     {
         return Ok(opened);
     }
     let last = walk(folder.as_fd(), path, |at, name, is_last| match is_last {
         _ if is_barred(at)? => Err(Errno::NOENT),
-        true => openat(at, name, flags, Mode::empty()),
+        true => openat(at, name, ITSELF, Mode::empty()),
         false => step(at, name),
     })?;
     last.map_or_else(|| rustix::io::fcntl_dupfd_cloexec(&folder, 0), Ok)
@@ -193,10 +195,9 @@ pub(super) fn open_around(
 /// # Errors
 /// Those of `open(2)`; `ENOENT` for what lies in a barred folder, or is one.
 pub(super) fn real_path(path: &Path, is_barred: impl Fn(BorrowedFd<'_>) -> Result<bool>) -> Result<PathBuf> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut left: VecDeque<OsString> = VecDeque::new();
     let mut place = PathBuf::from("/");
-    let root = rustix::fs::open(c"/", flags, Mode::empty())?;
+    let root = rustix::fs::open(c"/", ITSELF, Mode::empty())?;
     // The innermost folders of the place; none if it has to be opened again.
     let mut folders = VecDeque::from([rustix::io::fcntl_dupfd_cloexec(&root, 0)?]);
     let mut links = 0;
@@ -215,7 +216,7 @@ pub(super) fn real_path(path: &Path, is_barred: impl Fn(BorrowedFd<'_>) -> Resul
         if folders.is_empty() {
             folders.push_back(open(&root, place.strip_prefix("/").unwrap_or(&place), OFlags::PATH)?);
         }
-        let opened = openat(folders.back().ok_or(Errno::NOENT)?, &*part, flags, Mode::empty())?;
+        let opened = openat(folders.back().ok_or(Errno::NOENT)?, &*part, ITSELF, Mode::empty())?;
         if is_barred(opened.as_fd())? {
             return Err(Errno::NOENT);
         }

@@ -104,33 +104,34 @@ impl LocalStore {
 
     /// Returns the top, or the folder that has taken its place.
     fn root(&self) -> io::Result<Arc<OwnedFd>> {
-        let (folder, is_gone, is_due) = {
-            let root = self.root.lock();
-            (root.folder.clone(), root.is_gone, root.looked.elapsed() > RECHECK_INTERVAL)
-        };
+        let is_due = self.root.lock().looked.elapsed() > RECHECK_INTERVAL;
         // One thread checks, without holding the lock: if the path does not answer, the others use what is open.
         if is_due && !self.is_looking.swap(true, Relaxed) {
-            let now = open_top(&self.top).and_then(|now| if self.bars(&now)? { Err(gone()) } else { Ok(now) });
-            let now = now.and_then(|now| Ok((file_of(&now)?, filesystem::is_local(&now), now)));
-            let known = file_of(&folder);
-            let mut root = self.root.lock();
-            root.looked = Instant::now();
-            // Without a free descriptor the check finds out nothing new.
-            if !now.as_ref().is_err_and(is_shortage) {
-                root.is_gone = now.is_err();
-            }
-            match now {
-                Ok((file, is_local, opened)) if known.is_ok_and(|known| known != file) => {
-                    (root.folder, root.is_local) = (Arc::new(opened), is_local);
-                    self.fronts.clear();
-                }
-                _ => {}
-            }
+            self.check_root();
             self.is_looking.store(false, Relaxed);
-            let (folder, is_gone) = (root.folder.clone(), root.is_gone);
-            return if is_gone { Err(gone()) } else { Ok(folder) };
         }
-        if is_gone { Err(gone()) } else { Ok(folder) }
+        let root = self.root.lock();
+        if root.is_gone { Err(gone()) } else { Ok(root.folder.clone()) }
+    }
+
+    /// Looks which folder is at the path of the top now.
+    fn check_root(&self) {
+        let now = open_top(&self.top).and_then(|now| if self.bars(&now)? { Err(gone()) } else { Ok(now) });
+        let now = now.and_then(|now| Ok((file_of(&now)?, filesystem::is_local(&now), now)));
+        let folder = self.root.lock().folder.clone();
+        let known = file_of(folder);
+        let mut root = self.root.lock();
+        root.looked = Instant::now();
+        // Without a free descriptor the check finds out nothing new.
+        if !now.as_ref().is_err_and(is_shortage) {
+            root.is_gone = now.is_err();
+        }
+        if let Ok((file, is_local, opened)) = now
+            && known.is_ok_and(|known| known != file)
+        {
+            (root.folder, root.is_local) = (Arc::new(opened), is_local);
+            self.fronts.clear();
+        }
     }
 
     /// Whether mounts of shardfs have to be looked out for.
@@ -214,8 +215,7 @@ impl LocalStore {
         let mut folders = Vec::new();
         let walked = beneath::walk(at.as_fd(), way, |at, name, is_last| {
             if is_last {
-                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                return openat(at, name, flags, Mode::empty());
+                return openat(at, name, beneath::ITSELF, Mode::empty());
             }
             let folder = beneath::step(at, name)?;
             if self.bars(&folder)? {
@@ -444,15 +444,12 @@ impl Folder for LocalFolder<'_> {
     }
 
     fn stat(&self, name: &OsStr) -> io::Result<Option<Stat>> {
-        if matches!(name.as_encoded_bytes(), b"." | b"..") || name.as_encoded_bytes().contains(&b'/') {
-            return Ok(None);
-        }
-        if self.is_barred {
+        let is_name = !matches!(name.as_encoded_bytes(), b"." | b"..") && !name.as_encoded_bytes().contains(&b'/');
+        if self.is_barred || !is_name {
             return Ok(None);
         }
         if self.is_careful {
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            match openat(&*self.opened, name, flags, Mode::empty()) {
+            match openat(&*self.opened, name, beneath::ITSELF, Mode::empty()) {
                 Ok(opened) if self.store.bars(&opened)? => return barred(&opened).map(Some),
                 // What can't be opened says so below.
                 _ => {}

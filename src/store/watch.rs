@@ -88,13 +88,8 @@ struct Watched {
 impl Watched {
     /// Forgets folders. The layers above then see them as not watched.
     fn lose(&mut self, is_lost: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
-        let lost = self.by_path.extract_if(|path, _| is_lost(path));
-        let lost: Vec<PathBuf> = lost
-            .map(|(path, watch)| {
-                watch.set(false);
-                path
-            })
-            .collect();
+        let lost = self.by_path.extract_if(|path, _| is_lost(path)).inspect(|(_, watch)| watch.set(false));
+        let lost: Vec<PathBuf> = lost.map(|(path, _)| path).collect();
         self.full &= lost.is_empty();
         lost
     }
