@@ -29,6 +29,7 @@ mod writer;
 
 use std::{
     fmt,
+    fs::File,
     io::{self, Write},
     ops::Range,
     path::{Path, PathBuf},
@@ -239,11 +240,16 @@ impl Disk {
         self.find(key, Shared::open_blob)
     }
 
-    /// Returns what waits to be written under a key, or what `open` finds on the disk. Counts a hit or a miss.
-    fn find(&self, key: &[u8], open: impl FnOnce(&Arc<Shared>, &[u8], &Hash) -> Option<Blob>) -> Option<Blob> {
+    /// Returns what waits to be written under a key, or what `open` finds on the disk.
+    fn look(&self, key: &[u8], open: impl FnOnce(&Arc<Shared>, &[u8], &Hash) -> Option<Blob>) -> Option<Blob> {
         let hash = hash(key);
         let waiting = self.waiting(&hash).map(|payload| Blob(Inner::Memory(payload)));
-        let found = waiting.or_else(|| open(&self.shared, key, &hash));
+        waiting.or_else(|| open(&self.shared, key, &hash))
+    }
+
+    /// Does the same, and counts a hit or a miss.
+    fn find(&self, key: &[u8], open: impl FnOnce(&Arc<Shared>, &[u8], &Hash) -> Option<Blob>) -> Option<Blob> {
+        let found = self.look(key, open);
         let counters = &self.shared.counters;
         if found.is_some() { &counters.hits } else { &counters.misses }.fetch_add(1, Relaxed);
         found
@@ -361,18 +367,13 @@ impl Disk {
 
 impl Shared {
     fn open_blob(self: &Arc<Self>, key: &[u8], hash: &Hash) -> Option<Blob> {
-        if self.is_resting() {
-            return None;
-        }
-        let file = match self.folder.open_blob(hash) {
-            Ok(file) => file?,
-            Err(error) => {
-                self.failed("opening a blob", &error);
-                return None;
-            }
-        };
-        match BlobFile::new(file, key) {
-            Ok(file) => Some(Blob(Inner::File { file, hash: *hash, shared: self.clone() })),
+        if self.is_resting() { None } else { self.opened(hash, |file| BlobFile::new(file, key)) }
+    }
+
+    /// Returns the file of a blob as what `read` makes of it; `None` if there is none, or it cannot be read.
+    fn opened(self: &Arc<Self>, hash: &Hash, read: impl FnOnce(File) -> io::Result<BlobFile>) -> Option<Blob> {
+        match self.folder.open_blob(hash).and_then(|file| file.map(read).transpose()) {
+            Ok(file) => Some(Blob(Inner::File { file: file?, hash: *hash, shared: self.clone() })),
             Err(error) => {
                 self.unreadable(hash, &error);
                 None
@@ -388,14 +389,9 @@ impl Shared {
             let name = folder::name(hash);
             log::warn!("{}/{name}: {error}; removed, and fetched or decoded again", self.folder.path.display());
         } else {
-            self.failed("reading a blob", error);
+            self.counters.errors.fetch_add(1, Relaxed);
+            self.rest(&format!("reading a blob: {error}"));
         }
-    }
-
-    /// Counts an error in reading, and lets the cache rest.
-    fn failed(&self, doing: &str, error: &io::Error) {
-        self.counters.errors.fetch_add(1, Relaxed);
-        self.rest(&format!("{doing}: {error}"));
     }
 
     fn rest(&self, why: &str) {

@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Blob, Disk, Hash, LONGEST_KEY, Payload, Shared, Way,
-    blob::{self, BlobFile, Inner, damaged},
+    blob::{self, BlobFile, damaged},
     hash,
 };
 
@@ -55,13 +55,9 @@ impl Disk {
     /// As [`Blob::check`].
     pub fn check_file(&self, key: &[u8], blob: &Blob) -> io::Result<()> {
         let now = blob.file().and_then(state);
-        let (marker, is) = (marker(key), |bytes: &[u8]| now.as_deref() == Some(bytes));
-        let hash = hash(&marker);
-        let noted = match self.waiting(&hash) {
-            Some(payload) => is((*payload).as_ref()),
-            None => self.shared.open_blob(&marker, &hash).and_then(|noted| noted.whole().ok()).is_some_and(|b| is(&b)),
-        };
-        if !noted {
+        let marker = marker(key);
+        let noted = self.look(&marker, Shared::open_blob).and_then(|noted| noted.whole().ok());
+        if noted.is_none() || noted != now {
             blob.check()?;
             now.map(|now| self.put(&marker, Arc::new(now)));
         }
@@ -103,25 +99,12 @@ impl Shared {
             self.unreadable(hash, &damaged("not the checksums of a file"));
             return None;
         };
-        let file = match self.folder.open_blob(&own) {
-            Ok(Some(file)) => file,
-            Ok(None) => {
-                // It was evicted.
-                self.folder.remove(hash);
-                return None;
-            }
-            Err(error) => {
-                self.failed("opening a file", &error);
-                return None;
-            }
-        };
-        match BlobFile::plain(file, part, length, sums) {
-            Ok(file) => Some(Blob(Inner::File { file, hash: own, shared: self.clone() })),
-            Err(error) => {
-                self.unreadable(&own, &error);
-                None
-            }
+        let file = self.opened(&own, |file| BlobFile::plain(file, part, length, sums));
+        if file.is_none() && !self.folder.has(&own) {
+            // It was evicted.
+            self.folder.remove(hash);
         }
+        file
     }
 
     /// Writes a plain file, and then the blobs of both names.
