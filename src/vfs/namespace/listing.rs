@@ -29,6 +29,9 @@ pub struct DirEntry<'a> {
     pub attr: Option<Attr>,
 }
 
+/// What takes the entries of a listing, until it breaks.
+pub(crate) type Each<'a> = dyn FnMut(DirEntry<'_>) -> ControlFlow<()> + 'a;
+
 impl Vfs {
     /// Lists a folder from a position (0 at first) until `each` breaks: `.`, `..` and what the folder shows. With
     /// `plus`, entries carry their attributes if these need little work, and each entry that `each` accepts counts as a
@@ -36,13 +39,7 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error`] if the folder cannot be read.
-    pub fn read_dir(
-        &self,
-        ino: u64,
-        from: u64,
-        plus: bool,
-        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
+    pub fn read_dir(&self, ino: u64, from: u64, plus: bool, each: &mut Each<'_>) -> Result<(), Error> {
         self.read_dir_with(ino, from, plus, Wait::Always, each)
     }
 
@@ -51,21 +48,14 @@ impl Vfs {
     /// # Errors
     /// As [`Self::read_dir`], and one of which [`Error::is_would_block`] is true. Some entries may have been passed
     /// before it.
-    pub fn read_dir_with(
-        &self,
-        ino: u64,
-        from: u64,
-        plus: bool,
-        wait: Wait,
-        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
+    pub fn read_dir_with(&self, ino: u64, from: u64, plus: bool, wait: Wait, each: &mut Each<'_>) -> Result<(), Error> {
         let _timer = self.time_operation(Operation::List, ino, None);
         let node = self.entered(self.node_with(ino, wait)?, Entered::ToList, wait)?;
         let dots = if from < 2 { vec![(1, ".", ino), (2, "..", self.parent(ino, &node, wait)?)] } else { Vec::new() };
         let mut dots = dots.into_iter().skip(from as usize);
         // They come with the first entry: an answer of these two alone would make the kernel ask for the rest without
         // attributes, and then for the attributes of each name by itself.
-        let mut add_dots = |each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>| {
+        let mut add_dots = |each: &mut Each<'_>| {
             dots.try_for_each(|(next, name, ino)| {
                 each(DirEntry { next, name: OsStr::new(name), ino, kind: FileKind::Folder, attr: None })
             })
@@ -83,14 +73,7 @@ impl Vfs {
         Ok(())
     }
 
-    fn list_entries(
-        &self,
-        node: &Node,
-        from: u64,
-        plus: bool,
-        wait: Wait,
-        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
+    fn list_entries(&self, node: &Node, from: u64, plus: bool, wait: Wait, each: &mut Each<'_>) -> Result<(), Error> {
         match node {
             Node::SourceFolder(_) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
             Node::SourceFolder(path) => self.list_source(path, from, plus, each),
@@ -143,13 +126,7 @@ impl Vfs {
         }
     }
 
-    fn list_source(
-        &self,
-        path: &Arc<Path>,
-        from: u64,
-        plus: bool,
-        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
+    fn list_source(&self, path: &Arc<Path>, from: u64, plus: bool, each: &mut Each<'_>) -> Result<(), Error> {
         let watch = self.source.store.watch(path, Wait::Always);
         let folder = self.source.folder(path)?;
         let names = self.source.names(path, &*folder, from == 0)?;
@@ -203,13 +180,7 @@ impl Vfs {
     }
 
     /// Offers an entry, and remembers its node if it was taken in a listing with attributes.
-    fn take(
-        &self,
-        node: Node,
-        plus: bool,
-        entry: DirEntry<'_>,
-        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    fn take(&self, node: Node, plus: bool, entry: DirEntry<'_>, each: &mut Each<'_>) -> ControlFlow<()> {
         let ino = entry.ino;
         each(entry)?;
         if plus {
