@@ -12,7 +12,7 @@ use crate::{
     format::{Block, Crc, CrcKind},
     limits::{DECODED_PIECE, FIRST_PIECE, PIECE},
     parallel,
-    source::{Source, SourceError},
+    source::{Source, SourceError, check_range},
 };
 
 /// Smallest zstd block in bytes that is not read whole before it is decoded.
@@ -144,15 +144,12 @@ impl<'a> Decoding<'a> {
     /// Returns the stored bytes, followed by a byte 0.
     fn padded(&self, working: &mut Reservation) -> Result<Buffer, BlockError> {
         let block = self.block;
-        let (start, end, len) = (block.offset, block.offset.saturating_add(block.stored_size), self.source.len());
-        if end > len {
-            return Err(SourceError::OutOfRange { start, end, len }.into());
-        }
+        check_range(&(block.offset..block.offset.saturating_add(block.stored_size)), self.source.len())?;
         self.source.prefetch(std::slice::from_ref(&block.stored()));
         // The memory of an earlier block has pages already, and serves again after this one.
         let mut bytes = used(block.stored_size + 1, working.split(block.stored_size + 1))?;
         if let Some((last, bytes)) = bytes.split_last_mut() {
-            self.source.fill(start, bytes)?;
+            self.source.fill(block.offset, bytes)?;
             *last = 0;
         }
         Ok(bytes)

@@ -41,7 +41,7 @@ use crate::{
     format::Block,
     limits,
     single_flight::SingleFlight,
-    source::{Source, SourceError, to_usize, zeros},
+    source::{Source, SourceError, check_range, to_usize, zeros},
     wanted,
 };
 
@@ -128,9 +128,7 @@ pub struct DiskTier {
 /// # Errors
 /// Those of the source, and EINTR if nobody waits for it any more.
 pub(crate) fn sha256(source: &dyn Source, range: Range<u64>) -> Result<[u8; 32], SourceError> {
-    if range.start > range.end || range.end > source.len() {
-        return Err(SourceError::OutOfRange { start: range.start, end: range.end, len: source.len() });
-    }
+    check_range(&range, source.len())?;
     source.prefetch(std::slice::from_ref(&range));
     let mut hash = Sha256::new();
     let mut piece = zeros(HASHED.min(usize::try_from(range.end - range.start).unwrap_or(HASHED)))?;
