@@ -502,8 +502,8 @@ pub(crate) trait Folder {
     fn stat(&self, name: &OsStr) -> io::Result<Option<Stat>>;
 }
 
-/// An opened file.
-pub(crate) trait File: Send + Sync {
+/// An opened file, with its bytes by range.
+pub(crate) trait File: Source {
     /// Returns the state that was opened. The source fails with `Changed` once the file is in another.
     fn version(&self) -> Version;
 
@@ -531,10 +531,4 @@ pub(crate) trait File: Send + Sync {
     /// # Errors
     /// If no descriptors are left, or the store has none to give.
     fn descriptor(&self) -> io::Result<Descriptor>;
-
-    /// Returns the file as bytes by range.
-    fn source(&self) -> &dyn Source;
-
-    /// Returns the file as bytes by range.
-    fn into_source(self: Arc<Self>) -> Arc<dyn Source>;
 }

@@ -169,14 +169,6 @@ impl File for MappedFile {
     fn descriptor(&self) -> io::Result<Descriptor> {
         self.file.try_clone()
     }
-
-    fn source(&self) -> &dyn Source {
-        self
-    }
-
-    fn into_source(self: Arc<Self>) -> Arc<dyn Source> {
-        self
-    }
 }
 
 impl Source for MappedFile {

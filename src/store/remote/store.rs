@@ -795,7 +795,8 @@ impl File for ObjectFile {
 
     fn read_now(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let end = offset.saturating_add(length as u64).min(self.stat.size);
-        self.source().read(offset.min(end)..end).map_err(|error| match error {
+        let source: &dyn Source = &*self.file;
+        source.read(offset.min(end)..end).map_err(|error| match error {
             SourceError::Changed => io::Error::from_raw_os_error(libc::ESTALE),
             SourceError::Io(error) => error,
             error => io::Error::other(error),
@@ -805,12 +806,18 @@ impl File for ObjectFile {
     fn descriptor(&self) -> io::Result<fs::File> {
         Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
     }
+}
 
-    fn source(&self) -> &dyn Source {
-        &*self.file
+impl Source for ObjectFile {
+    fn inner(&self) -> Option<&dyn Source> {
+        Some(&*self.file)
     }
 
-    fn into_source(self: Arc<Self>) -> Arc<dyn Source> {
-        self.file.clone()
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
+        self.file.read_at(offset, buf, wait)
     }
 }

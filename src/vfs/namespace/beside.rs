@@ -86,7 +86,7 @@ impl tree::Beside for Beside<'_> {
         let (path, stat) = self.find(path, reach)?;
         let file = self.store.open(&path.to_path_buf(), Wait::Always).map_err(SourceError::from)?;
         match file.version() == stat.version {
-            true => Ok(file.into_source()),
+            true => Ok(file),
             false => Err(SourceError::Changed.into()),
         }
     }

@@ -110,7 +110,7 @@ impl tree::Siblings for Siblings {
         }
         Ok(Some(match self.containers.upgrade() {
             Some(containers) => containers.source(file),
-            None => file.into_source(),
+            None => file,
         }))
     }
 
@@ -172,7 +172,7 @@ impl Siblings {
     /// Checks that a file may be shown as a part of the manifest. Its format, which must be the same, decides the rest.
     fn check_part(&self, chunk: &ContainerId, cache: &Cache) -> Result<(), BlockError> {
         let refused = |reason: String| Err(BlockError::Refused(reason));
-        let file = self.source.store.open(&chunk.shown(), Wait::Always).map_err(SourceError::from)?.into_source();
+        let file = self.source.store.open(&chunk.shown(), Wait::Always).map_err(SourceError::from)?;
         let (format, name) = (chunk.format, chunk.path.name().as_encoded_bytes());
         let detected = cache.in_steps(refused_memory, || {
             let memory = WorkingMemory::new(cache);

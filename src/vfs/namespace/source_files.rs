@@ -41,12 +41,11 @@ impl SourceFiles {
     /// [`Error`] if it cannot be opened or read, or if another file has taken its place and it is no longer open.
     pub(crate) fn read(&self, path: &Arc<FilePath>, file: FileId, offset: u64, length: u64) -> Result<Bytes, Error> {
         let file = self.open(path, file)?;
-        let source = file.source();
-        let range = offset.min(source.len())..offset.saturating_add(length).min(source.len());
-        if let Some((bytes, part)) = source.shared(&range) {
+        let range = offset.min(file.len())..offset.saturating_add(length).min(file.len());
+        if let Some((bytes, part)) = file.shared(&range) {
             return Ok(Bytes::Shared(bytes, part));
         }
-        if let Some(mapped) = source.mapped(range, Wait::Always) {
+        if let Some(mapped) = file.mapped(range, Wait::Always) {
             return Ok(Bytes::Mapped(mapped));
         }
         self.copy(&*file, path, offset, length).map(Bytes::from)
@@ -114,7 +113,7 @@ impl SourceFiles {
             *used = Instant::now();
             file.clone()
         });
-        if let Some(file) = known.as_ref().filter(|file| file.source().check_unchanged(Wait::Always).is_ok()) {
+        if let Some(file) = known.as_ref().filter(|file| file.check_unchanged(Wait::Always).is_ok()) {
             return Ok(file.clone());
         }
         let opened = match self.store.open(&path.to_path_buf(), Wait::Always) {

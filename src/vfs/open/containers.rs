@@ -281,7 +281,7 @@ impl Containers {
     pub(crate) fn source(&self, file: Arc<dyn File>) -> Arc<dyn Source> {
         match &self.coverage {
             Some(coverage) => coverage.noting(file),
-            None => file.into_source(),
+            None => file,
         }
     }
 
@@ -374,7 +374,7 @@ impl Containers {
         }
         let open: Vec<_> = self.state.lock().open.iter().map(|(id, open)| (id.clone(), open.file.clone())).collect();
         for (id, file) in open {
-            if file.is_deleted() || file.source().check_unchanged(Wait::Never).is_err() {
+            if file.is_deleted() || file.check_unchanged(Wait::Never).is_err() {
                 self.close(&id);
             }
         }

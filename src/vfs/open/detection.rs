@@ -502,7 +502,7 @@ impl Detection {
         let is_partial = |name: &OsStr| name.as_encoded_bytes().ends_with(b".partial");
         let name = if is_partial(file.name()) { file.name() } else { name }.as_encoded_bytes();
         let (is_settled, is_at_once) = (file.version().unsettled().is_zero(), wait == Wait::Never);
-        let source = file.clone().into_source();
+        let source: Arc<dyn Source> = file.clone();
         let (detected, others, probed) = if is_at_once {
             let (source, memory) =
                 (Bound::new(source, wait, Some(limits::QUICK_OPEN)), WorkingMemory::at_once(&self.cache));
@@ -552,7 +552,7 @@ impl Detection {
         let key = self.key.hash(&[&self.key_of(path, stat).to_le_bytes(), &state.to_le_bytes()]);
         let known = self.known_or(key, || {
             let checked = self.ask(path, stat, Wait::Always, |file| {
-                let (file, beside) = (file.into_source(), Beside { store: &self.store, path, stat });
+                let beside = Beside { store: &self.store, path, stat };
                 let check = || check(&*file, &beside, &WorkingMemory::new(&self.cache));
                 match self.cache.in_steps(tree::refused, check) {
                     Err(FormatError::Source(error)) => Err(error),
@@ -591,7 +591,7 @@ impl Detection {
     fn state_of_others(&self, path: &FilePath, stat: &Stat, format: &Format) -> io::Result<(u64, u32)> {
         let others = match self.cache.parsed(self.key_of_others(stat)) {
             Some(known) => known,
-            None => match self.ask(path, stat, Wait::Always, |file| self.others_of(format, &*file.into_source())) {
+            None => match self.ask(path, stat, Wait::Always, |file| self.others_of(format, &*file)) {
                 Ok(others) => self.keep_others(stat, others),
                 Err(SourceError::Io(error)) if is_shortage(&error) => return Err(error),
                 // It is looked at again the next time.

@@ -65,7 +65,7 @@ impl Coverage {
 
     /// Returns a file as a source that notes what is checked.
     pub(crate) fn noting(&self, file: Arc<dyn File>) -> Arc<dyn Source> {
-        let (id, source) = (file.version().file(), file.into_source());
+        let (id, source): (_, Arc<dyn Source>) = (file.version().file(), file);
         let new = || {
             let (checked, read) = Default::default();
             Arc::new(Covered { len: source.len(), checked, read, counts_read: self.counts_read.clone() })
