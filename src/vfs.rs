@@ -558,7 +558,8 @@ impl Vfs {
         assert!(name != TEST_PANIC, "this name is for tests of panics");
         let _timer = self.time_operation(Operation::Lookup, parent, Some(name));
         if name.len() > names::NAME_MAX {
-            return Err(Error::name_too_long(self.place(&self.node_with(parent, wait)?)));
+            let folder = self.place(&self.node_with(parent, wait)?);
+            return Err(Error::plain(libc::ENAMETOOLONG, "a name of more than 255 bytes", folder));
         }
         // No file has such a name; paths inside `.source` do.
         if name.as_encoded_bytes().contains(&0) {

@@ -121,7 +121,7 @@ impl Vfs {
                 Ok(())
             }
             Node::SourceLink(_) | Node::SourceFile(..) | Node::ControlFile(_) => {
-                Err(Error::not_a_folder(self.place(node)))
+                Err(Error::plain(libc::ENOTDIR, "not a folder", self.place(node)))
             }
         }
     }

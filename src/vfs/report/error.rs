@@ -112,10 +112,6 @@ impl Error {
         self.would_block_for().is_some()
     }
 
-    pub(crate) fn not_a_folder(path: PathBuf) -> Self {
-        Self::plain(libc::ENOTDIR, "not a folder", path)
-    }
-
     pub(crate) fn is_a_folder(path: PathBuf) -> Self {
         Self::plain(libc::EISDIR, "is a folder", path)
     }
@@ -124,11 +120,8 @@ impl Error {
         Self::plain(libc::EINVAL, "not a symbolic link", path)
     }
 
-    pub(crate) fn name_too_long(path: PathBuf) -> Self {
-        Self::plain(libc::ENAMETOOLONG, "a name of more than 255 bytes", path)
-    }
-
-    fn plain(errno: i32, reason: &'static str, path: PathBuf) -> Self {
+    /// Returns an error that needs no more than an errno and a reason.
+    pub(crate) fn plain(errno: i32, reason: &'static str, path: PathBuf) -> Self {
         Self::new(Kind::Plain(errno, reason.into()), path)
     }
 
