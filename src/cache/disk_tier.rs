@@ -383,9 +383,7 @@ impl Cache {
             spill.keep_piece(name, 0, bytes);
         }
     }
-}
 
-impl Cache {
     /// Returns a virtual file from the disk cache, whose bytes were compared with its checksums, once since the machine
     /// started and since it was written to.
     pub(crate) fn spilled_file(&self, file: &FileOfBlock<'_>, source: &dyn Source) -> Option<File> {

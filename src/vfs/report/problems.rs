@@ -49,9 +49,7 @@ impl Problem {
         let (path, block, offset, is_unread, is_advice) = Default::default();
         Self { container: shown(container), path, block, offset, message, is_unread, is_advice }
     }
-}
 
-impl Problem {
     /// Identifies a problem. A block that cannot be read is one problem, whichever of its files is read and where.
     /// `start` is where the block begins, because several blocks may have one name.
     fn identity(&self, start: Option<u64>) -> u128 {
