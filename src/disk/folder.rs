@@ -33,6 +33,10 @@ const LOCK: &str = "lock";
 /// Tells backup programs that this is a cache (https://bford.info/cachedir/).
 const TAG: (&str, &[u8]) = ("CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55\n");
 
+/// How a file is made that must not be there.
+const NEW: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// A folder that belongs to this user alone.
 #[derive(Debug)]
 pub(super) struct Folder {
@@ -51,12 +55,8 @@ impl Folder {
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let own = Self::existing(path)?;
-        match mkdirat(&own.folder, TEMPORARY, Mode::RWXU) {
-            Err(Errno::EXIST) => {}
-            made => made?,
-        }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if let Ok(tag) = openat(&own.folder, TAG.0, flags, Mode::RUSR | Mode::WUSR)
+        own.make(TEMPORARY)?;
+        if let Ok(tag) = openat(&own.folder, TAG.0, NEW, Mode::RUSR | Mode::WUSR)
             && io::Write::write_all(&mut File::from(tag), TAG.1).is_err()
         {
             // The disk is full: the cache rests until it is not.
@@ -97,10 +97,7 @@ impl Folder {
     pub(super) fn open_blob(&self, hash: &Hash) -> io::Result<Option<File>> {
         // NONBLOCK, so that a pipe in its place does not block.
         let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        match openat(&self.folder, name(hash), flags, Mode::empty()) {
-            Err(Errno::NOENT) => Ok(None),
-            opened => Ok(Some(opened?.into())),
-        }
+        Ok(self.open(&name(hash), flags)?.map(File::from))
     }
 
     /// Returns whether there is a file for a blob.
@@ -125,11 +122,10 @@ impl Folder {
             // Processes in different containers may have the same number.
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
             let name = format!("{TEMPORARY}/{}-{now}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let create = || openat(&self.folder, &name, flags, Mode::RUSR | Mode::WUSR);
+            let create = || openat(&self.folder, &name, NEW, Mode::RUSR | Mode::WUSR);
             let file = match create() {
                 Err(Errno::NOENT) => {
-                    mkdirat(&self.folder, TEMPORARY, Mode::RWXU)?;
+                    self.make(TEMPORARY)?;
                     create()?
                 }
                 file => file?,
@@ -146,7 +142,7 @@ impl Folder {
     /// Removes a temporary file that no process is writing.
     pub(super) fn remove_if_left(&self, name: &str) {
         let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let Ok(file) = openat(&self.folder, name, flags, Mode::empty()) else { return };
+        let Ok(Some(file)) = self.open(name, flags) else { return };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             self.discard(name);
         }
@@ -165,10 +161,7 @@ impl Folder {
         let name = name(hash);
         match renameat(&self.folder, temporary, &self.folder, &name) {
             Err(Errno::NOENT) => {
-                match mkdirat(&self.folder, &name[..2], Mode::RWXU) {
-                    Err(Errno::EXIST) => {}
-                    made => made?,
-                }
+                self.make(&name[..2])?;
                 Ok(renameat(&self.folder, temporary, &self.folder, &name)?)
             }
             renamed => Ok(renamed?),
@@ -202,10 +195,22 @@ impl Folder {
     /// # Errors
     /// What the operating system says.
     pub(super) fn part(&self, name: &str) -> io::Result<Option<OwnedFd>> {
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(self.open(name, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC)?)
+    }
+
+    /// Makes a folder in it, unless it is there.
+    fn make(&self, name: &str) -> rustix::io::Result<()> {
+        match mkdirat(&self.folder, name, Mode::RWXU) {
+            Err(Errno::EXIST) => Ok(()),
+            made => made,
+        }
+    }
+
+    /// Opens what has a name in it; `None` if there is nothing.
+    fn open(&self, name: &str, flags: OFlags) -> rustix::io::Result<Option<OwnedFd>> {
         match openat(&self.folder, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => Ok(None),
-            opened => Ok(Some(opened?)),
+            opened => opened.map(Some),
         }
     }
 }
