@@ -98,36 +98,32 @@ impl State {
         }
     }
 
-    /// Returns whether `length` more bytes may be held. A single blob always may.
-    fn has_room(&self, length: u64, limit: u64) -> bool {
-        self.bytes == 0 || self.bytes.saturating_add(length) <= limit
-    }
-
     /// Takes over payloads that only a cache holds, oldest first, as far as there is room. Returns how many the cache
     /// has given up meanwhile.
     fn hold_next(&mut self, limit: u64) -> u64 {
         let mut lost = 0;
-        for at in 0..self.names.len() {
-            let Some(Waiting { length, kept: Kept::Cached(payload), .. }) = self.waiting.get(&self.names[at]) else {
-                continue;
-            };
-            let (length, payload) = (*length, payload.upgrade());
-            match payload {
+        for hash in &self.names {
+            let Some(Waiting { length, kept, .. }) = self.waiting.get_mut(hash) else { continue };
+            let Kept::Cached(payload) = kept else { continue };
+            match payload.upgrade() {
                 None => {
-                    self.waiting.remove(&self.names[at]);
+                    self.waiting.remove(hash);
                     lost += 1;
                 }
-                Some(_) if !self.has_room(length, limit) => break,
+                Some(_) if !has_room(self.bytes, *length, limit) => break,
                 Some(payload) => {
-                    if let Some(waiting) = self.waiting.get_mut(&self.names[at]) {
-                        waiting.kept = Kept::Held(payload);
-                        self.bytes += length;
-                    }
+                    self.bytes += *length;
+                    *kept = Kept::Held(payload);
                 }
             }
         }
         lost
     }
+}
+
+/// Returns whether `length` more bytes may be held beside `bytes`. A single blob always may.
+fn has_room(bytes: u64, length: u64, limit: u64) -> bool {
+    bytes == 0 || bytes.saturating_add(length) <= limit
 }
 
 impl Disk {
@@ -140,7 +136,7 @@ impl Disk {
         if state.waiting.get(&hash).is_some_and(|waiting| waiting.kept.payload().is_some()) {
             return true;
         }
-        let kept = match state.has_room(length, self.shared.limits.queue) {
+        let kept = match has_room(state.bytes, length, self.shared.limits.queue) {
             true => Kept::Held(payload),
             false if way == Way::Cached && state.names.len() < LONGEST_QUEUE => Kept::Cached(Arc::downgrade(&payload)),
             false => return false,
