@@ -14,7 +14,7 @@ use std::{
 };
 
 use rustix::{
-    io::Errno,
+    io::{Errno, retry_on_intr},
     mount::{MountFlags, mount},
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
 };
@@ -92,13 +92,9 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    loop {
-        match recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-            Ok(_) => break,
-        }
-    }
+    retry_on_intr(|| {
+        recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC).map(drop)
+    })?;
     let rights = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
