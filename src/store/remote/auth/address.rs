@@ -22,8 +22,7 @@ impl Address {
             FetchError::Failed(format!("{from}: {text}"))
         };
         let url = Url::parse(self.0.trim()).map_err(|_| wrong())?;
-        let is_plain = matches!(url.scheme(), "http" | "https") && url.query().is_none() && url.fragment().is_none();
-        if !is_plain || has_login(&url) || url.as_str().parse::<http::Uri>().is_err() {
+        if !is_of_web(&url) || url.query().is_some() || url.fragment().is_some() {
             return Err(wrong());
         }
         Ok(url.as_str().trim_end_matches('/').to_owned())
@@ -49,15 +48,17 @@ impl From<String> for Address {
     }
 }
 
-pub(crate) fn has_login(url: &Url) -> bool {
-    !url.username().is_empty() || url.password().is_some()
+/// Returns whether requests can name a URL, and it is one of a web server without a login.
+pub(crate) fn is_of_web(url: &Url) -> bool {
+    let has_login = !url.username().is_empty() || url.password().is_some();
+    matches!(url.scheme(), "http" | "https") && !has_login && url.as_str().parse::<http::Uri>().is_ok()
 }
 
 /// Returns the host and port of a web server, as requests name them; `None` if no request can name it.
 pub(crate) fn host(scheme: &str, text: &str) -> Option<String> {
     let url = Url::parse(&format!("{scheme}://{text}/")).ok()?;
-    let is_host = url.path() == "/" && url.query().is_none() && url.fragment().is_none() && !has_login(&url);
-    let host = url.host_str().filter(|_| is_host && url.as_str().parse::<http::Uri>().is_ok())?;
+    let is_host = is_of_web(&url) && url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+    let host = url.host_str().filter(|_| is_host)?;
     Some(url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
 }
 

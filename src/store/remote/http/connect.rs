@@ -282,10 +282,7 @@ fn next(url: &Url, answer: &Response, method: &Method) -> Option<Result<Url, Tro
     };
     let to = answer.headers().get(header::LOCATION).filter(|_| is_led)?;
     let wrong = || Trouble::lasting("the server leads to what is no address of a web server");
-    let next = to.to_str().ok().and_then(|to| url.join(to).ok()).filter(|next| {
-        let is_web = matches!(next.scheme(), "http" | "https") && !address::has_login(next);
-        is_web && next.as_str().parse::<http::Uri>().is_ok()
-    });
+    let next = to.to_str().ok().and_then(|to| url.join(to).ok()).filter(address::is_of_web);
     Some(next.ok_or_else(wrong))
 }
 
