@@ -104,11 +104,6 @@ impl MappedFile {
         self.is_local.then_some(self.kind)
     }
 
-    /// Returns whether it is on a tmpfs, where there is nothing to wait for.
-    fn is_in_memory(&self) -> bool {
-        self.kind == libc::TMPFS_MAGIC
-    }
-
     /// Opens a file by its path. Links are followed, so this is only for paths that a user has typed.
     ///
     /// # Errors
@@ -180,7 +175,10 @@ impl Source for MappedFile {
         let end = offset.saturating_add(buf.len() as u64);
         check_range(&(offset..end), self.len())?;
         if wait == Wait::Never {
-            return self.read_cached(offset, buf);
+            return match self.fill_cached(offset, buf) {
+                true => self.check_unchanged(wait),
+                false => Err(SourceError::WouldBlock),
+            };
         }
         let done = self.file.read_exact_at(buf, offset);
         // Checked after the copy: a write moves the modification time first, so what was copied before it moved is of
@@ -247,33 +245,26 @@ impl Source for MappedFile {
 }
 
 impl MappedFile {
-    /// Fills `buf` by one system call, which fails if it would wait.
-    fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        if !self.is_local {
-            return Err(SourceError::WouldBlock);
-        }
-        match rustix::io::preadv2(&self.file, &mut [io::IoSliceMut::new(&mut *buf)], offset, ReadWriteFlags::NOWAIT) {
-            Ok(read) if read == buf.len() => self.check_unchanged(Wait::Never),
-            // The filesystem does not support the flag.
-            Err(Errno::OPNOTSUPP) if self.is_in_memory() => self.read_at(offset, buf, Wait::Always),
-            // A read that waits reports what is wrong.
-            _ => Err(SourceError::WouldBlock),
+    /// Fills `buf` by one system call, if that does not wait. Returns whether it did; a read that waits reports what is
+    /// wrong.
+    fn fill_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let read = || {
+            let into = &mut [io::IoSliceMut::new(&mut *buf)];
+            rustix::io::preadv2(&self.file, into, offset, ReadWriteFlags::NOWAIT)
+        };
+        match self.is_local.then(read) {
+            Some(Ok(read)) => read == buf.len(),
+            // The filesystem does not support the flag. On a tmpfs there is nothing to wait for.
+            Some(Err(Errno::OPNOTSUPP)) => {
+                self.kind == libc::TMPFS_MAGIC && self.file.read_exact_at(buf, offset).is_ok()
+            }
+            _ => false,
         }
     }
 
     /// Returns whether a range can be mapped without waiting for a disk. Checks both ends only: a range that is partly read ahead ends or begins with a missing page.
     fn is_resident(&self, range: &Range<u64>) -> bool {
-        let is_there = |offset| {
-            let mut byte = [0];
-            let into = &mut [io::IoSliceMut::new(&mut byte)];
-            match rustix::io::preadv2(&self.file, into, offset, ReadWriteFlags::NOWAIT) {
-                // The filesystem does not support the flag.
-                Err(Errno::OPNOTSUPP) => self.is_in_memory(),
-                read => read.is_ok(),
-            }
-        };
-        // Each read also checks the file's times.
-        range.is_empty() || self.is_local && is_there(range.start) && is_there(range.end - 1)
+        range.is_empty() || [range.start, range.end - 1].iter().all(|at| self.fill_cached(*at, &mut [0]))
     }
 
     fn state(&self) -> ([u8; 32], u64) {
