@@ -99,7 +99,10 @@ fn split(path: &Path) -> Option<(&Path, &Path)> {
 /// through deep folders would take the square of their depth. A folder on such a path that is renamed or replaced is
 /// noticed by then.
 #[derive(Debug, Default)]
-pub(crate) struct Fronts(Mutex<Vec<(PathBuf, Arc<OwnedFd>, Instant)>>);
+pub(crate) struct Fronts(Mutex<Vec<Front>>);
+
+/// The path up to a folder, the folder, and since when it is open.
+type Front = (Box<[u8]>, Arc<OwnedFd>, Instant);
 
 impl Fronts {
     /// Returns the folder nearest to a path, and the path from there, which the kernel takes at once. `top` is where
@@ -113,32 +116,26 @@ impl Fronts {
         path: &'a Path,
         open: impl Fn(&Arc<OwnedFd>, &Path) -> Result<OwnedFd>,
     ) -> Result<(Arc<OwnedFd>, &'a Path)> {
-        let mut ways = Vec::new();
-        let mut rest = path;
-        while let Some((front, next)) = split(rest) {
-            (rest, _) = (next, ways.push((front, next)));
-        }
-        // From the end: the path up to there is known, or one before it.
         let whole = path.as_os_str().as_bytes();
-        let up_to = |next: &Path| Path::new(OsStr::from_bytes(&whole[..whole.len() - next.as_os_str().len() - 1]));
-        let mut folder = top.clone();
-        let mut missing = ways.len();
-        while let Some((_, next)) = missing.checked_sub(1).and_then(|last| ways.get(last)) {
-            let is_there =
-                |(path, _, since): &&(PathBuf, _, Instant)| path == up_to(next) && since.elapsed() <= FRONT_AGE;
-            if let Some((_, known, _)) = self.0.lock().iter().find(is_there) {
-                folder = known.clone();
-                break;
-            }
-            missing -= 1;
-        }
-        for (front, next) in ways.into_iter().skip(missing) {
-            folder = Arc::new(open(&folder, front)?);
-            let mut known = self.0.lock();
-            known.retain(|(path, _, since)| path != up_to(next) && since.elapsed() <= FRONT_AGE);
-            let surplus = (known.len() + 1).saturating_sub(FRONTS);
-            known.drain(..surplus);
-            known.push((up_to(next).to_path_buf(), folder.clone(), Instant::now()));
+        let (mut folder, mut rest) = (top.clone(), path);
+        while let Some((front, next)) = split(rest) {
+            let up_to = &whole[..whole.len() - next.as_os_str().len() - 1];
+            let is_new = |since: &Instant| since.elapsed() <= FRONT_AGE;
+            let known =
+                self.0.lock().iter().find(|known| *known.0 == *up_to && is_new(&known.2)).map(|known| known.1.clone());
+            folder = match known {
+                Some(known) => known,
+                None => {
+                    let opened = Arc::new(open(&folder, front)?);
+                    let mut all = self.0.lock();
+                    all.retain(|(path, _, since)| **path != *up_to && is_new(since));
+                    let surplus = (all.len() + 1).saturating_sub(FRONTS);
+                    all.drain(..surplus);
+                    all.push((up_to.into(), opened.clone(), Instant::now()));
+                    opened
+                }
+            };
+            rest = next;
         }
         Ok((folder, rest))
     }
