@@ -1,7 +1,5 @@
 //! Azure's containers and Google's buckets.
 
-use std::fmt;
-
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, header};
 use object_store::{
@@ -9,17 +7,15 @@ use object_store::{
     client::HttpRequest,
     gcp::GcpCredentialProvider,
 };
-use serde::{
-    Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, Visitor},
-};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::backend::{
-    Ask, Backend, Collect, Found, State, Target, etag, request, size, state, text, token, without_credentials,
+    Ask, Backend, Collect, Found, State, Target, etag, request, state, text, token, without_credentials,
 };
 use crate::store::remote::{
     listing::{
-        json::{self, Each, Size},
+        json::{self, Size},
         time, xml,
     },
     location::{escape_object, escape_value},
@@ -79,12 +75,7 @@ impl Backend for Azure {
             if item.get("ResourceType") == Some("directory") || item.get("hdi_isfolder") == Some("true") {
                 return Ok(());
             }
-            let state = State {
-                size: item.get("Content-Length").and_then(size),
-                etag: item.get("Etag").map_or("", etag).into(),
-                modified: item.get("Last-Modified").and_then(time::parse),
-            };
-            to.take(Found::object(name, state))
+            to.take(Found::object(name, item.state(["Content-Length", "Etag", "Last-Modified"])))
         })?;
         if rest.get("EnumerationResults").is_none() {
             return Err("the answer is no listing of a container".into());
@@ -150,13 +141,21 @@ impl Backend for Gcs {
 
     /// A page of `objects.list`.
     fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
-        let mut from = serde_json::Deserializer::from_slice(body);
-        let listed = from.deserialize_map(Listed(to)).and_then(|listed| from.end().map(|()| listed));
-        let (kind, more) = listed.map_err(json::wrong)?;
-        match kind.as_deref() {
-            Some("storage#objects") => Ok(more),
-            _ => Err("the answer is no listing of a bucket".into()),
+        let listed: Listed<'_> = serde_json::from_slice(body).map_err(json::wrong)?;
+        if listed.kind.as_deref() != Some("storage#objects") {
+            return Err("the answer is no listing of a bucket".into());
         }
+        if let Some(prefixes) = listed.prefixes {
+            json::each(prefixes.get().as_bytes(), &mut |prefix: String| to.take(Found::folder(prefix)))?;
+        }
+        if let Some(items) = listed.items {
+            json::each(items.get().as_bytes(), &mut |item: Item| {
+                let modified = item.updated.as_deref().and_then(time::parse);
+                let etag = item.generation.unwrap_or_default().into();
+                to.take(Found::object(item.name, State { size: item.size.0, etag, modified }))
+            })?;
+        }
+        Ok(listed.more)
     }
 
     fn state(&self, headers: &HeaderMap) -> State {
@@ -170,9 +169,17 @@ impl Backend for Gcs {
     }
 }
 
-/// The fields of `objects.list`. Its lists are passed on as they are read; the kind and the token for the next page are
-/// returned.
-struct Listed<'a>(&'a mut dyn Collect);
+/// The fields of `objects.list`. Its lists are read element by element.
+#[derive(Deserialize)]
+struct Listed<'a> {
+    kind: Option<String>,
+    #[serde(rename = "nextPageToken")]
+    more: Option<String>,
+    #[serde(borrow)]
+    prefixes: Option<&'a RawValue>,
+    #[serde(borrow)]
+    items: Option<&'a RawValue>,
+}
 
 #[derive(Deserialize)]
 struct Item {
@@ -181,33 +188,6 @@ struct Item {
     size: Size,
     generation: Option<String>,
     updated: Option<String>,
-}
-
-impl<'de> Visitor<'de> for Listed<'_> {
-    type Value = (Option<String>, Option<String>);
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a listing")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
-        let (mut kind, mut more) = (None, None);
-        while let Some(name) = fields.next_key::<String>()? {
-            match &*name {
-                "kind" => kind = fields.next_value()?,
-                "nextPageToken" => more = fields.next_value()?,
-                "items" => fields.next_value_seed(Each(&mut |item: Item| {
-                    let modified = item.updated.as_deref().and_then(time::parse);
-                    let etag = item.generation.unwrap_or_default().into();
-                    let state = State { size: item.size.0, etag, modified };
-                    self.0.take(Found::object(item.name, state))
-                }))?,
-                "prefixes" => fields.next_value_seed(Each(&mut |prefix: String| self.0.take(Found::folder(prefix))))?,
-                _ => drop(fields.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok((kind, more))
-    }
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
-use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, size, text, without_credentials};
+use super::backend::{Ask, Backend, Collect, Found, Target, request, text, without_credentials};
 use crate::store::remote::{
-    listing::{time, xml},
+    listing::xml,
     location::{escape_object, escape_value, unescape},
     object::FetchError,
 };
@@ -114,12 +114,7 @@ impl Backend for S3 {
                 return item.get("Prefix").map_or(Ok(()), |prefix| to.take(Found::folder(key(prefix))));
             }
             let Some(name) = item.get("Key") else { return Err("an object without a key".into()) };
-            let state = State {
-                size: item.get("Size").and_then(size),
-                etag: item.get("ETag").map_or("", etag).into(),
-                modified: item.get("LastModified").and_then(time::parse),
-            };
-            to.take(Found::object(key(name), state))
+            to.take(Found::object(key(name), item.state(["Size", "ETag", "LastModified"])))
         })?;
         if rest.get("IsTruncated").is_none() && rest.get("Name").is_none() {
             return Err("the answer is no listing of a bucket".into());
@@ -182,7 +177,7 @@ const NEXT: &str = "NextContinuationToken";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::remote::backends::backend::Page;
+    use crate::store::remote::backends::backend::{Page, State};
 
     #[test]
     fn pages_of_a_listing() {

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use object_store::client::HttpRequest;
 use serde::{Deserialize, Deserializer, de};
 
-use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, size, state, text};
+use super::backend::{Ask, Backend, Collect, Found, State, Target, etag, request, state, text};
 use crate::store::remote::{
     listing::{
         json::{self, Size},
@@ -240,11 +240,8 @@ fn propfind(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), Stri
             return Err(NO_LISTING.into());
         }
         let Some(name) = key.strip_prefix(prefix) else { return Ok(()) };
-        let state = State {
-            size: found.get("getcontentlength").and_then(size),
-            etag: found.get("getetag").map_or("".into(), tag),
-            modified: found.get("getlastmodified").and_then(time::parse),
-        };
+        let state = found.state(["getcontentlength", "getetag", "getlastmodified"]);
+        let state = State { etag: found.get("getetag").map_or("".into(), tag), ..state };
         item(prefix, name, found.get("collection").is_some() || name.ends_with(b"/"), state, to)
     })?;
     Ok(())

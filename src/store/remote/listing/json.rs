@@ -4,22 +4,14 @@ use std::fmt;
 
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeSeed, Error, SeqAccess, Visitor},
+    de::{Error, SeqAccess, Visitor},
 };
 use serde_json::value::RawValue;
 
 use crate::store::remote::backends::backend;
 
 /// Passes on each element of an array as it is read.
-pub(crate) struct Each<'a, T>(pub(crate) &'a mut dyn FnMut(T) -> Result<(), String>);
-
-impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Each<'_, T> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_seq(self)
-    }
-}
+struct Each<'a, T>(&'a mut dyn FnMut(T) -> Result<(), String>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for Each<'_, T> {
     type Value = ();
@@ -45,7 +37,7 @@ pub(crate) fn each<'de, T: Deserialize<'de>>(
     take: &mut dyn FnMut(T) -> Result<(), String>,
 ) -> Result<(), String> {
     let mut from = serde_json::Deserializer::from_slice(document);
-    Each(take).deserialize(&mut from).and_then(|()| from.end()).map_err(wrong)
+    from.deserialize_seq(Each(take)).and_then(|()| from.end()).map_err(wrong)
 }
 
 /// Returns an error about a malformed document.

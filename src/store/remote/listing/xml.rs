@@ -6,6 +6,9 @@ use quick_xml::{
     events::{BytesRef, Event},
 };
 
+use super::time;
+use crate::store::remote::backends::backend::{self, State};
+
 /// Most levels of nested elements.
 const DEPTH: usize = 32;
 /// Leaves of one item, and of what stands outside of all.
@@ -21,6 +24,15 @@ impl Item {
     /// The text of a leaf.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.leaves.iter().find(|(leaf, _)| leaf == name).map(|(_, text)| text.as_str())
+    }
+
+    /// The state of an object, by the names of the leaves with its size, entity tag and time.
+    pub(crate) fn state(&self, [size, etag, modified]: [&str; 3]) -> State {
+        State {
+            size: self.get(size).and_then(backend::size),
+            etag: self.get(etag).map_or("", backend::etag).into(),
+            modified: self.get(modified).and_then(time::parse),
+        }
     }
 
     fn push(&mut self, name: String, text: String) -> Result<(), String> {
