@@ -104,8 +104,7 @@ impl From<FetchError> for SourceError {
     }
 }
 
-/// Returns the errno of an I/O error: its own, or that of the fetch that failed.
+/// Returns the errno of the fetch whose failure an error is.
 pub(crate) fn errno(error: &io::Error) -> Option<i32> {
-    let fetch = error.get_ref().and_then(|inner| inner.downcast_ref::<FetchError>());
-    error.raw_os_error().or_else(|| fetch.map(FetchError::errno))
+    error.get_ref()?.downcast_ref().map(FetchError::errno)
 }

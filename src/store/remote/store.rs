@@ -13,6 +13,7 @@ use std::{
 
 use http::{HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -26,7 +27,7 @@ use super::{
         trouble::Trouble,
     },
     listing::{Entry, Listing, Listings, names},
-    object::{FetchError, ObjectId, errno},
+    object::{FetchError, ObjectId},
 };
 use crate::{
     cache::Cache,
@@ -35,7 +36,7 @@ use crate::{
     runtime::runtime,
     single_flight::SingleFlight,
     source::{Source, SourceError, Wait},
-    store::{Changes, File, Folder, Kind, Names, Stat, Store, Usage, Version, Watch, would_block},
+    store::{Changes, File, Folder, Kind, Names, Stat, Store, Usage, Version, Watch, errno, would_block},
     wanted,
 };
 
@@ -252,11 +253,8 @@ impl RemoteStore {
         if let (Some(known), _) = self.listings.single(folder, name) {
             return Ok(known);
         }
-        let found = match wait(self.head(&[key, entry.part()].concat())) {
-            Ok(state) => Some(entry.with(Node::Object(state))),
-            Err(FetchError::Gone) => None,
-            Err(error) => return Err(error.into()),
-        };
+        let state = there(wait(self.head(&[key, entry.part()].concat())))?;
+        let found = state.map(|state| entry.with(Node::Object(state)));
         self.listings.remember(folder, name, found.clone(), true);
         Ok(found)
     }
@@ -345,10 +343,9 @@ impl RemoteStore {
     pub(super) async fn look(&self, key: &[u8], wants_front: bool) -> Result<Option<Node>, FetchError> {
         let below = [key, b"/"].concat();
         if wants_front {
-            return match self.front(key).await {
-                Ok(state) => Ok(Some(Node::Object(state))),
-                Err(FetchError::Gone) => Ok(self.has_keys(&below).await?.then_some(Node::Folder)),
-                Err(error) => Err(error),
+            return match there(self.front(key).await)? {
+                Some(state) => Ok(Some(Node::Object(state))),
+                None => Ok(self.has_keys(&below).await?.then_some(Node::Folder)),
             };
         }
         if self.client.backend.is_web() {
@@ -356,11 +353,7 @@ impl RemoteStore {
             if let Ok(true) = self.has_keys(&below).await {
                 return Ok(Some(Node::Folder));
             }
-            return match self.head(key).await {
-                Ok(state) => Ok(Some(Node::Object(state))),
-                Err(FetchError::Gone) => Ok(None),
-                Err(error) => Err(error),
-            };
+            return Ok(there(self.head(key).await)?.map(Node::Object));
         }
         // One page of the keys with this prefix tells both, unless other keys fill it.
         if let Ok(page) = self.page(key, BESIDE, Some(BRIEFLY)).await {
@@ -489,8 +482,7 @@ impl RemoteStore {
     /// The cache on disk, for what is remembered of objects: only where their states can be told apart for certain, and
     /// where the disk answers at once or not at all.
     fn disk_for_words(&self) -> Option<&Arc<Disk>> {
-        let has_tags = !self.client.backend.is_web() || self.client.backend.is_pinned();
-        self.blocks.disk.as_ref().filter(|disk| has_tags && disk.is_local() && !disk.is_resting())
+        self.blocks.disk.as_ref().filter(|disk| !self.lists_as_web() && disk.is_local() && !disk.is_resting())
     }
 
     fn stat_of(&self, key: &[u8], node: &Node) -> Stat {
@@ -516,6 +508,14 @@ fn identity(location: &Location, store: &Arc<str>) -> Arc<str> {
             format!("{store} ? {}", escape::hex(&Sha256::digest(query.as_bytes()))).into()
         }
         _ => store.clone(),
+    }
+}
+
+/// Returns what was found; `None` if the server says that it is not there.
+fn there<T>(found: Result<T, FetchError>) -> Result<Option<T>, FetchError> {
+    match found {
+        Err(FetchError::Gone) => Ok(None),
+        found => found.map(Some),
     }
 }
 
@@ -602,11 +602,10 @@ impl Store for RemoteStore {
     }
 
     fn folder<'a>(&'a self, path: &Path) -> io::Result<Box<dyn Folder + 'a>> {
-        let none = || io::Error::from_raw_os_error(libc::ENOENT);
-        let key = self.key_of(path)?.ok_or_else(none)?;
+        let key = self.key_of(path)?.ok_or(Errno::NOENT)?;
         let listing = self.listing(path, &key)?;
         if listing.len() == 0 && !names::is_top(path) && self.find(path)?.is_none() {
-            return Err(none());
+            return Err(Errno::NOENT.into());
         }
         Ok(Box::new(RemoteFolder { store: self, path: path.into(), key, listing, last: Cell::new(0) }))
     }
@@ -615,8 +614,7 @@ impl Store for RemoteStore {
         if may_wait == Wait::Never {
             return Err(would_block());
         }
-        let none = || io::Error::from_raw_os_error(libc::ENOENT);
-        let (key, entry) = self.find_key(path)?.ok_or_else(none)?;
+        let (key, entry) = self.find_key(path)?.ok_or(Errno::NOENT)?;
         let Node::Object(state) = entry.node.clone() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an object"));
         };
@@ -626,7 +624,7 @@ impl Store for RemoteStore {
             false => state,
         };
         if self.stat_of(&key, &Node::Object(state.clone())).version != stat.version {
-            return Err(io::Error::from_raw_os_error(libc::ESTALE));
+            return Err(Errno::STALE.into());
         }
         if state.etag.is_empty() && state.modified.is_none() {
             let text = "the server gives neither ETag nor Last-Modified: a change could not be noticed";
@@ -637,7 +635,7 @@ impl Store for RemoteStore {
     }
 
     fn read_link(&self, _: &Path) -> io::Result<OsString> {
-        Err(io::Error::from_raw_os_error(libc::EINVAL))
+        Err(Errno::INVAL.into())
     }
 
     fn without_links(&self, path: &Path) -> io::Result<Option<PathBuf>> {
@@ -674,11 +672,7 @@ impl Store for RemoteStore {
 
     fn looked_into_at_once(&self) -> usize {
         // A web server's page has no exact sizes, so each would take a request.
-        if self.detect == Detect::Content || self.client.backend.is_web() && !self.client.backend.is_pinned() {
-            LOOKED_INTO
-        } else {
-            1
-        }
+        if self.detect == Detect::Content || self.lists_as_web() { LOOKED_INTO } else { 1 }
     }
 
     fn refresh(&self) {
@@ -797,14 +791,14 @@ impl File for ObjectFile {
         let end = offset.saturating_add(length as u64).min(self.stat.size);
         let source: &dyn Source = &*self.file;
         source.read(offset.min(end)..end).map_err(|error| match error {
-            SourceError::Changed => io::Error::from_raw_os_error(libc::ESTALE),
+            SourceError::Changed => Errno::STALE.into(),
             SourceError::Io(error) => error,
             error => io::Error::other(error),
         })
     }
 
     fn descriptor(&self) -> io::Result<fs::File> {
-        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+        Err(Errno::OPNOTSUPP.into())
     }
 }
 

@@ -142,7 +142,7 @@ impl RemoteStore {
     }
 
     /// Returns whether a folder is listed in one answer, which may be a page or WebDAV's.
-    fn lists_as_web(&self) -> bool {
+    pub(crate) fn lists_as_web(&self) -> bool {
         self.client.backend.is_web() && !self.client.backend.is_pinned()
     }
 
