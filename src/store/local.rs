@@ -495,16 +495,10 @@ fn file_of(opened: impl AsFd) -> io::Result<super::FileId> {
 
 /// Turns "nothing is there" into an answer.
 fn or_nothing(found: io::Result<Stat>) -> io::Result<Option<Stat>> {
-    match found {
-        Err(e)
-            if matches!(
-                e.raw_os_error(),
-                Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP | libc::EXDEV)
-            ) =>
-        {
-            Ok(None)
-        }
-        other => other.map(Some),
+    use libc::{ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EXDEV};
+    match found.as_ref().err().and_then(io::Error::raw_os_error) {
+        Some(ENOENT | ENOTDIR | ENAMETOOLONG | ELOOP | EXDEV) => Ok(None),
+        _ => found.map(Some),
     }
 }
 
