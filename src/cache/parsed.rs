@@ -33,10 +33,12 @@ pub(super) struct Values {
     open: AtomicUsize,
 }
 
+type Value = Arc<dyn Any + Send + Sync>;
+
 /// What the cache has of a value: its type is known to those who ask for it.
 #[derive(Debug)]
 pub(super) struct AnyParsed {
-    value: Arc<dyn Any + Send + Sync>,
+    value: Value,
     room: Mutex<Reservation>,
     key: Key,
     is_open: bool,
@@ -44,13 +46,7 @@ pub(super) struct AnyParsed {
 }
 
 impl AnyParsed {
-    fn new(
-        key: Key,
-        value: Arc<dyn Any + Send + Sync>,
-        room: Reservation,
-        is_open: bool,
-        values: &Arc<Values>,
-    ) -> Self {
+    fn new(key: Key, value: Value, room: Reservation, is_open: bool, values: &Arc<Values>) -> Self {
         if key.container().is_some() {
             *values.of_containers.lock().entry(key).or_default() += 1;
         }
