@@ -146,7 +146,7 @@ impl tree::Siblings for Siblings {
         if !containers.is_open(&id) {
             self.check_part(&id, containers.cache())?;
         }
-        let opened = containers.open(&id, Wait::Always, || None).map_err(|error| match error.refused_memory() {
+        let opened = containers.open(&id, Wait::Always, None).map_err(|error| match error.refused_memory() {
             Some(refused) => refused.into(),
             None if error.is_passing() => SourceError::Io(io::Error::from_raw_os_error(error.errno())).into(),
             None => BlockError::Refused(error.to_problem().detail()),

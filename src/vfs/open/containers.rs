@@ -205,7 +205,7 @@ impl Containers {
         &self,
         id: &Arc<ContainerId>,
         wait: Wait,
-        siblings: impl FnOnce() -> Option<Arc<dyn tree::Siblings>>,
+        siblings: Option<Arc<dyn tree::Siblings>>,
     ) -> Result<Arc<Opened>, Error> {
         if let Some(opened) = self.get(id)? {
             return Ok(opened);
@@ -224,7 +224,7 @@ impl Containers {
         let wants = || wanted::check().map_err(|error| Error::os(&error, "open", id.shown()));
         opening.get_or_try_init_while(wants, || {
             let _ending = Ending(self, id);
-            match self.open_now(id, siblings()) {
+            match self.open_now(id, siblings) {
                 // The reader of this thread was killed; those of others were not.
                 Err(error) if error.errno() == libc::EINTR => Err(error),
                 done => Ok(done),
@@ -232,11 +232,7 @@ impl Containers {
         })?
     }
 
-    fn open_at_once(
-        &self,
-        id: &Arc<ContainerId>,
-        siblings: impl FnOnce() -> Option<Arc<dyn tree::Siblings>>,
-    ) -> Option<Arc<Opened>> {
+    fn open_at_once(&self, id: &Arc<ContainerId>, siblings: Option<Arc<dyn tree::Siblings>>) -> Option<Arc<Opened>> {
         let version = id.stat.version;
         let is_simple = id.others == 0 && !id.stat.via_link && version.unsettled().is_zero();
         if !is_simple || self.state.lock().opening.contains_key(id) {
@@ -256,7 +252,7 @@ impl Containers {
             return None;
         }
         let (tree, room) = opened.filter(|(tree, _)| !tree.has_parts())?;
-        if let Some(siblings) = siblings() {
+        if let Some(siblings) = siblings {
             tree.reach(siblings);
         }
         Some(self.insert(id, reader, tree, room, watch, file))

@@ -63,7 +63,7 @@ impl Opener {
         if wait != Wait::Never {
             self.source.confirm(id)?;
         }
-        self.containers.open(id, wait, || Some(self.siblings(id)))
+        self.containers.open(id, wait, Some(self.siblings(id)))
     }
 
     /// Returns what finds the other files of a container's folder.
