@@ -437,11 +437,6 @@ impl Vfs {
         Ok(Some(attr))
     }
 
-    /// Returns whether a node that was looked up is a container's folder. Opens nothing.
-    pub(crate) fn is_container(&self, ino: u64) -> bool {
-        matches!(self.node(ino), Ok(Node::InContainer(_, tree::ROOT)))
-    }
-
     /// Returns what is known of the container whose folder a node is. Opens nothing.
     pub(crate) fn seen_container(&self, ino: u64) -> Option<SeenContainer> {
         let Ok(Node::InContainer(id, tree::ROOT)) = self.node(ino) else { return None };
@@ -568,13 +563,21 @@ impl Vfs {
         if parent == ROOT && name == control::FOLDER && !self.options.control {
             return Ok(None);
         }
-        let found = match if self.is_control(parent, name) {
-            Node::ControlFolder
-        } else {
-            self.entered(self.node_with(parent, wait)?, Entered::ToLookUp, wait)?
-        } {
+        let found = match self.is_control(parent, name) {
             // It is found whatever the root is now, and even if that cannot be looked at.
-            Node::ControlFolder if parent == ROOT => Some(self.control_node(Node::ControlFolder)),
+            true => Some(self.control_node(Node::ControlFolder)),
+            false => self.found(parent, name, wait)?,
+        };
+        let marker = || self.control.marker(name).filter(|_| parent == ROOT);
+        let found = found.or_else(|| marker().map(|file| self.control_node(Node::ControlFile(file))));
+        let Some((node, attr)) = found else { return Ok(None) };
+        self.inodes.remember(attr.ino, node);
+        Ok(Some(attr))
+    }
+
+    /// Returns what has a name in a folder.
+    fn found(&self, parent: u64, name: &OsStr, wait: Wait) -> Result<Option<(Node, Attr)>, Error> {
+        Ok(match self.entered(self.node_with(parent, wait)?, Entered::ToLookUp, wait)? {
             Node::SourceFolder(path) => {
                 if wait != Wait::Never {
                     self.source.store.watch(&path, wait);
@@ -590,12 +593,7 @@ impl Vfs {
                 self.control.lookup(name, self).map(|file| self.control_node(Node::ControlFile(file)))
             }
             Node::SourceLink(_) | Node::SourceFile(..) | Node::ControlFile(_) => None,
-        };
-        let marker = || self.control.marker(name).filter(|_| parent == ROOT);
-        let found = found.or_else(|| marker().map(|file| self.control_node(Node::ControlFile(file))));
-        let Some((node, attr)) = found else { return Ok(None) };
-        self.inodes.remember(attr.ino, node);
-        Ok(Some(attr))
+        })
     }
 
     fn control_node(&self, node: Node) -> (Node, Attr) {

@@ -442,7 +442,7 @@ impl Entry {
 
     /// Returns whether this folder is a container. Opens nothing.
     pub(crate) fn is_root_of_container(&self) -> bool {
-        self.vfs().is_container(self.handle.ino)
+        matches!(self.is_container(), Ok(true))
     }
 
     /// Returns what is known of this container without opening it; `None` if it is none or no longer there.
@@ -627,7 +627,7 @@ impl Listed {
 
     /// Returns whether it is the folder of a container.
     pub(crate) fn is_container(&self) -> bool {
-        self.handle.vfs.is_container(self.handle.ino)
+        matches!(self.handle.vfs.format(self.handle.ino), Ok(Some((_, true))))
     }
 }
 
