@@ -187,11 +187,6 @@ impl Version {
         (self.nanos != [NO_TIME; 2]).then_some([(modified, self.nanos[0]), (changed, self.nanos[1])])
     }
 
-    /// Size in bytes.
-    pub(crate) fn size(&self) -> u64 {
-        self.size
-    }
-
     /// Returns the file of which this is a state.
     pub fn file(&self) -> FileId {
         self.file
@@ -360,16 +355,6 @@ pub(crate) trait Store: Send + Sync {
     /// As [`Self::stat`]; `ENOENT` if there is none, `InvalidInput` if it is no regular file.
     fn open(&self, path: &Path, wait: Wait) -> io::Result<Arc<dyn File>>;
 
-    /// Opens a regular file, and returns its attributes as [`Self::stat`] does, of the same state if both agree. A store
-    /// that needs no more for both than for one of them does it in one step.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    fn open_with_stat(&self, path: &Path) -> io::Result<(Arc<dyn File>, Stat)> {
-        let stat = self.stat(path, Wait::Always)?.ok_or(io::ErrorKind::NotFound)?;
-        Ok((self.open(path, Wait::Always)?, stat))
-    }
-
     /// Returns the target of a symbolic link, as stored.
     ///
     /// # Errors
@@ -504,8 +489,13 @@ pub(crate) trait Folder {
 
 /// An opened file, with its bytes by range.
 pub(crate) trait File: Source {
+    /// Returns the attributes that its path had when it was opened, as [`Store::stat`] does.
+    fn stat(&self) -> &Stat;
+
     /// Returns the state that was opened. The source fails with `Changed` once the file is in another.
-    fn version(&self) -> Version;
+    fn version(&self) -> Version {
+        self.stat().version
+    }
 
     /// Returns the file's own name, after all links are resolved.
     fn name(&self) -> &OsStr;

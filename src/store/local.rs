@@ -243,38 +243,35 @@ impl LocalStore {
         Some((everything.ok()?, place.strip_prefix("/").ok()?))
     }
 
-    fn open_once(&self, path: &Path) -> io::Result<(MappedFile, Stat)> {
+    fn open_once(&self, path: &Path) -> io::Result<MappedFile> {
         let Resolved { opened, stat, name, .. } = self.open_path(path)?;
         if stat.kind != Kind::File {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         let id = stat.version.file();
-        let file = match open_again(&opened) {
+        let known = self.local.read().get(&id.device()).copied();
+        let (file, known) = match open_again(&opened) {
             // Without /proc the file is opened by its name, and must be the same.
-            Err(Errno::NOENT) if !stat.via_link => {
-                let file = MappedFile::new(Descriptor::from(beneath::open(self.root()?, path, READ)?), name)?;
-                if file.version().file() != id {
-                    return Err(Errno::STALE.into());
-                }
-                file
-            }
-            reopened => {
-                let (file, known) = (Descriptor::from(reopened?), self.local.read().get(&id.device()).copied());
-                // Of a local filesystem, what was looked at just now is enough: it is the same file.
-                match known {
-                    Some(kind) => MappedFile::of_known(file, name, stat.version, kind),
-                    None => MappedFile::new(file, name)?,
-                }
-            }
+            Err(Errno::NOENT) if !stat.via_link => (beneath::open(self.root()?, path, READ)?, None),
+            reopened => (reopened?, known),
         };
-        if let Some(kind) = file.local_kind().filter(|_| !self.local.read().contains_key(&id.device())) {
+        // Of a local filesystem, what was looked at just now is enough.
+        if let Some(kind) = known {
+            return Ok(MappedFile::new(file.into(), name, stat, kind));
+        }
+        let now = stat_of(&file, AtFlags::empty())?;
+        if now.version.file() != id {
+            return Err(Errno::STALE.into());
+        }
+        let kind = filesystem::number(&file);
+        if filesystem::is_local_number(kind) {
             self.local.write().insert(id.device(), kind);
         }
-        Ok((file, stat))
+        Ok(MappedFile::new(file.into(), name, Stat { mode: stat.mode, via_link: stat.via_link, ..now }, kind))
     }
 
     /// Opens a file. If descriptors have run out, others will release theirs.
-    fn open_patiently(&self, path: &Path) -> io::Result<(MappedFile, Stat)> {
+    fn open_patiently(&self, path: &Path) -> io::Result<MappedFile> {
         for pause in PAUSES {
             match self.open_once(path) {
                 Err(e) if is_shortage(&e) => {
@@ -294,7 +291,7 @@ impl LocalStore {
         let kind = *self.local.read().get(&stat.version.file().device())?;
         let file = Descriptor::from(open_again(&opened).ok()?);
         let name = path.file_name().unwrap_or_default().to_owned();
-        Some(MappedFile::of_known(file, name, stat.version, kind))
+        Some(MappedFile::new(file, name, stat, kind))
     }
 
     /// Returns the top, if it need not be checked again. With `local`, only if it is on a local filesystem.
@@ -350,12 +347,7 @@ impl Store for LocalStore {
         if wait == Wait::Never {
             return self.open_cached(path).map(|file| -> Arc<dyn File> { Arc::new(file) }).ok_or_else(would_block);
         }
-        Ok(Arc::new(self.open_patiently(path)?.0))
-    }
-
-    fn open_with_stat(&self, path: &Path) -> io::Result<(Arc<dyn File>, Stat)> {
-        let (file, stat) = self.open_patiently(path)?;
-        Ok((Arc::new(file), stat))
+        Ok(Arc::new(self.open_patiently(path)?))
     }
 
     fn read_link(&self, path: &Path) -> io::Result<OsString> {

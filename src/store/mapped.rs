@@ -26,7 +26,7 @@ use rustix::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{File, Kind, Stat, Version, status::stat_of};
+use super::{File, Kind, Stat, status::stat_of};
 use crate::{
     filesystem,
     pool::{Place, pool},
@@ -38,7 +38,8 @@ use crate::{
 pub struct MappedFile {
     file: Descriptor,
     name: OsString,
-    version: Version,
+    /// What it was opened as.
+    stat: Stat,
     /// The kind of its filesystem (`filesystem.rs`).
     kind: i64,
     /// Whether its attributes can be read without asking a server, which may not answer.
@@ -79,29 +80,11 @@ fn lend(map: &Arc<Mmap>, length: usize) {
 }
 
 impl MappedFile {
-    /// Takes a regular file that was opened for reading, in its current state. `name` is its own, after all links are
-    /// resolved.
-    ///
-    /// # Errors
-    /// Those of `statx(2)`; `InvalidInput` if it is no regular file.
-    pub(super) fn new(file: Descriptor, name: OsString) -> io::Result<Self> {
-        let stat = stat_of(&file, AtFlags::empty())?;
-        if stat.kind != Kind::File {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-        }
-        let kind = filesystem::number(&file);
-        Ok(Self::of_known(file, name, stat.version, kind))
-    }
-
-    /// Takes a regular file that was opened for reading just after it was looked at, on a filesystem of this kind.
-    pub(super) fn of_known(file: Descriptor, name: OsString, version: Version, kind: i64) -> Self {
+    /// Takes a regular file that was opened for reading, on a filesystem of this kind. `name` is its own, after all
+    /// links are resolved.
+    pub(super) fn new(file: Descriptor, name: OsString, stat: Stat, kind: i64) -> Self {
         let (map, state, is_local) = (OnceLock::new(), OnceLock::new(), filesystem::is_local_number(kind));
-        Self { file, name, version, kind, is_local, map, state }
-    }
-
-    /// Returns the kind of its filesystem, if that is local.
-    pub(super) fn local_kind(&self) -> Option<i64> {
-        self.is_local.then_some(self.kind)
+        Self { file, name, stat, kind, is_local, map, state }
     }
 
     /// Opens a file by its path. Links are followed, so this is only for paths that a user has typed.
@@ -112,7 +95,11 @@ impl MappedFile {
         use std::os::unix::fs::OpenOptionsExt;
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = Descriptor::options().read(true).custom_flags(flags).open(path)?;
-        Self::new(file, path.file_name().unwrap_or_default().to_owned())
+        let (stat, kind) = (stat_of(&file, AtFlags::empty())?, filesystem::number(&file));
+        if stat.kind != Kind::File {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(Self::new(file, path.file_name().unwrap_or_default().to_owned(), stat, kind))
     }
 }
 
@@ -129,8 +116,8 @@ fn mount_of(file: impl AsFd) -> u64 {
 }
 
 impl File for MappedFile {
-    fn version(&self) -> Version {
-        self.version
+    fn stat(&self) -> &Stat {
+        &self.stat
     }
 
     fn name(&self) -> &OsStr {
@@ -168,7 +155,7 @@ impl File for MappedFile {
 
 impl Source for MappedFile {
     fn len(&self) -> u64 {
-        self.version.size()
+        self.stat.size
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
@@ -192,7 +179,7 @@ impl Source for MappedFile {
 
     fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
         let flags = if wait == Wait::Never { AtFlags::STATX_DONT_SYNC } else { AtFlags::empty() };
-        if stat_of(&self.file, flags)?.version == self.version { Ok(()) } else { Err(SourceError::Changed) }
+        if stat_of(&self.file, flags)?.version == self.version() { Ok(()) } else { Err(SourceError::Changed) }
     }
 
     /// Made from the version and the number that the filesystem gives itself. `None` on filesystems in user space, whose
@@ -218,7 +205,7 @@ impl Source for MappedFile {
     fn mapped(&self, range: Range<u64>, wait: Wait) -> Option<Mapped> {
         // What the kernel copies from the map cannot be checked afterwards. A file that was written to a moment ago may
         // be written to right now, so it is read and checked instead.
-        if range.end > self.len() || range.start >= range.end || self.version.is_recent() {
+        if range.end > self.len() || range.start >= range.end || self.version().is_recent() {
             return None;
         }
         if wait == Wait::Never && !self.is_resident(&range) {
@@ -270,7 +257,7 @@ impl MappedFile {
     fn state(&self) -> ([u8; 32], u64) {
         *self.state.get_or_init(|| {
             let filesystem = fstatvfs(&self.file).map_or(0, |at| at.f_fsid);
-            let hash = Sha256::new().chain_update(b"local file").chain_update(self.version.to_bytes());
+            let hash = Sha256::new().chain_update(b"local file").chain_update(self.version().to_bytes());
             (hash.chain_update(filesystem.to_le_bytes()).finalize().into(), mount_of(&self.file))
         })
     }

@@ -113,10 +113,6 @@ impl Unveiled {
         self.store.open(&stored(path), wait)
     }
 
-    pub(crate) fn open_with_stat(&self, path: &Path) -> io::Result<(Arc<dyn File>, Stat)> {
-        self.store.open_with_stat(&stored(path))
-    }
-
     pub(crate) fn read_link(&self, path: &Path) -> io::Result<OsString> {
         self.store.read_link(&stored(path))
     }

@@ -771,8 +771,8 @@ struct ObjectFile {
 }
 
 impl File for ObjectFile {
-    fn version(&self) -> Version {
-        self.stat.version
+    fn stat(&self) -> &Stat {
+        &self.stat
     }
 
     fn name(&self) -> &OsStr {

@@ -56,9 +56,9 @@ impl Siblings {
     fn look_up(&self, path: &Path, full: &Path) -> Result<Found, BlockError> {
         // In one step, unless something is in the way. What that is, the look step by step says.
         if !self.source.store.is_far() {
-            match self.source.store.open_with_stat(full) {
-                Ok((file, stat)) if may_read_both(&self.source.store, &self.container.stat, &stat) => {
-                    return Ok((Some(stat.version), Some(file)));
+            match self.source.store.open(full, Wait::Always) {
+                Ok(file) if may_read_both(&self.source.store, &self.container.stat, file.stat()) => {
+                    return Ok((Some(file.version()), Some(file)));
                 }
                 // A link on the way would be another error.
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
