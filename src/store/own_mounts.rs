@@ -112,17 +112,14 @@ fn with_table(ask: impl FnOnce(&[(PathBuf, u64)]) -> bool) -> bool {
 fn leading_back(mounts: &[crate::mounts::Mount], mut devices: Vec<u64>) -> Vec<(PathBuf, u64)> {
     let device_of = |mount: &crate::mounts::Mount| rustix::fs::makedev(mount.device.0, mount.device.1);
     let ours = || mounts.iter().filter(|mount| mount.is_ours());
-    loop {
-        let next = ours().find(|mount| {
-            // Of mounts at one place the last one is seen.
-            let below = mounts.iter().filter(|below| is_below(&mount.source, &below.at));
-            let below = below.max_by_key(|below| below.at.as_os_str().len());
-            !devices.contains(&device_of(mount)) && below.is_some_and(|below| devices.contains(&device_of(below)))
-        });
-        match next {
-            Some(mount) => devices.push(device_of(mount)),
-            None => break,
-        }
+    let leads = |mount: &crate::mounts::Mount, devices: &[u64]| {
+        // Of mounts at one place the last one is seen.
+        let below = mounts.iter().filter(|below| is_below(&mount.source, &below.at));
+        let below = below.max_by_key(|below| below.at.as_os_str().len());
+        !devices.contains(&device_of(mount)) && below.is_some_and(|below| devices.contains(&device_of(below)))
+    };
+    while let Some(mount) = ours().find(|mount| leads(mount, &devices)) {
+        devices.push(device_of(mount));
     }
     let leading = ours().filter(|mount| devices.contains(&device_of(mount)));
     leading.map(|mount| (mount.at.clone(), device_of(mount))).collect()
