@@ -57,14 +57,9 @@ impl Profile {
             return None;
         }
         let mut settings = own.unwrap_or_default();
-        if let Some(services) = settings.get("services").and_then(|name| config.get(&format!("services {name}")))
-            && let Some(endpoint) = services.get("s3.endpoint_url").cloned()
-        {
-            settings.insert("endpoint_url".into(), endpoint);
-        }
-        if let Some(endpoint) = settings.get("s3.endpoint_url").cloned() {
-            settings.insert("endpoint_url".into(), endpoint);
-        }
+        let services = settings.get("services").and_then(|name| config.get(&format!("services {name}")));
+        let endpoint = settings.get("s3.endpoint_url").or_else(|| services?.get("s3.endpoint_url")).cloned();
+        settings.extend(endpoint.map(|endpoint| ("endpoint_url".into(), endpoint)));
         // A key of one file is never used with a secret of the other.
         if let Some(keys) = keys {
             if keys.contains_key("aws_access_key_id") {
