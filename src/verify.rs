@@ -289,7 +289,7 @@ impl Run<'_> {
             };
         };
         let entry = entry.entered().inspect_err(|error| self.failed(None, error)).ok()?;
-        match (kind, entry.warnings()) {
+        match (entry.attr().kind, entry.warnings()) {
             (FileKind::Folder, Ok(None)) => return Some(Task::Folder(entry, Some(path), 0)),
             (FileKind::Folder, Ok(Some(_))) => return Some(Task::Container(entry, path)),
             (FileKind::Folder, Err(error)) => self.failed(Some(&path), &error),

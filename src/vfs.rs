@@ -421,15 +421,26 @@ impl Vfs {
         Ok(self.inside(ino, wait, ask)?.flatten())
     }
 
-    /// Finds out whether a folder is a container that is recognised only when it is entered. Returns the attributes of
-    /// the container's folder then, and holds its node until it is forgotten.
+    /// Finds out what a folder is if that is told only when it is entered: a container, one of another format than its
+    /// name says, or a file. Returns the attributes of what it is then, and holds that node until it is forgotten.
     ///
     /// # Errors
     /// [`Error`] if it cannot be found out.
     pub(crate) fn enter(&self, ino: u64) -> Result<Option<Attr>, Error> {
         let node = self.node(ino)?;
-        let entered = self.entered(node.clone(), Entered::ToLookUp, Wait::Always)?;
-        if entered == node {
+        let entered = match &node {
+            Node::InContainer(id, tree::ROOT) => match self.source.confirm(id) {
+                Ok(now) if now.format == id.format => return Ok(None),
+                Ok(now) => Node::InContainer(now, tree::ROOT),
+                Err(_) => match self.source.find_path(&id.shown())? {
+                    Some((now, _)) if now != node => now,
+                    // Opening it says what is wrong.
+                    _ => return Ok(None),
+                },
+            },
+            _ => self.entered(node.clone(), Entered::ToLookUp, Wait::Always)?,
+        };
+        if entered == node && !matches!(entered, Node::InContainer(..)) {
             return Ok(None);
         }
         let attr = self.attr_of(&entered, Wait::Always)?;

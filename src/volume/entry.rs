@@ -150,8 +150,8 @@ impl Entry {
         base + Duration::from_nanos(nanos.into())
     }
 
-    /// Returns the container's folder, if this folder is a container that is recognised only when it is entered, and
-    /// otherwise this entry.
+    /// Returns what this folder is if that is told only when it is entered, and otherwise this entry: a folder may be a
+    /// container, and what a name makes one may be of another format, or a file.
     pub(crate) fn entered(self) -> Result<Self, Error> {
         if !self.is_folder() {
             return Ok(self);
@@ -160,6 +160,11 @@ impl Entry {
             Some(attr) => Self { handle: self.handle_of(attr.ino), attr, ..self },
             None => self,
         })
+    }
+
+    /// Does the same; returns what cannot be entered as it is, since listing or opening it says why.
+    pub(crate) fn if_entered(&self) -> Self {
+        self.clone().entered().unwrap_or_else(|_| self.clone())
     }
 
     /// Returns the handle of a node that was looked up in the same filesystem.
@@ -709,6 +714,7 @@ impl Iterator for Walk {
         loop {
             match self.open.last_mut()?.next() {
                 Some(Ok(entry)) => {
+                    let entry = entry.if_entered();
                     if entry.is_folder() {
                         self.open.push(entry.entries());
                     }

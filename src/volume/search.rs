@@ -57,7 +57,7 @@ impl Entry {
                 }
                 let path: PathBuf = listed.path().to_owned();
                 let is_container = listed.is_container();
-                match listed.entry().and_then(Self::entered) {
+                match listed.entry().and_then(|entry| if is_container { Ok(entry) } else { entry.entered() }) {
                     Ok(entry) if is_container || entry.is_root_of_container() => each(Met::Container(entry))?,
                     Ok(entry) => folders.push_back(entry),
                     Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Changed) => {}

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
-from support import (FAMILIES, FIXTURES, GOLDEN, daemon_of, foreground, mounted, read_in_pieces, run, statistics_of,
+from support import (FAMILIES, FIXTURES, GOLDEN, daemon_of, foreground, mounted, read_in_pieces, run, serving, statistics_of,
                      wait_for, walk_files)
 from support.stores import KEYS, Store, fake_gcs, moto, s3_client, seaweedfs, upload
 from test_tables import write_chunked
@@ -261,6 +262,39 @@ def test_a_name_that_lies_becomes_a_file_once_looked_into(store):
         assert (mnt / "lies.wshard").read_bytes() == b"no container at all"
     with mounted("s3://b/d", *options, "--detect=content") as mnt:
         assert (mnt / "hidden").is_dir() and (mnt / "lies.wshard").is_file()
+
+
+def test_a_name_need_not_say_the_format(store, tmp_path):
+    """What commands and a mount show is what they show of the same files in a folder, at the first look."""
+    store, options = store
+    here = tmp_path / "here"
+    here.mkdir()
+    for name, example in (("hdf5.nc", "robot.h5"), ("hdf5.cdf", "robot.h5"), ("classic.h5", "weather.nc"),
+                          ("arrays.pt", "arrays.npz"), ("model.npz", "checkpoint.pt"), ("text.mat", "notes.txt"),
+                          ("text.h5", "notes.txt")):
+        body = (FIXTURES / example).read_bytes()
+        store.put(f"d/{name}", body)
+        (here / name).write_bytes(body)
+    with mounted("s3://b/d", *options) as there, mounted(here) as local:
+        for name in [name for name in os.listdir(here) if (local / name).is_dir()]:
+            assert sorted(os.listdir(there / name)) == sorted(os.listdir(local / name)), name
+    with serving("s3://b/d", *options) as server:
+        assert server.ask("/files/hdf5.nc/", Accept="application/json")[0] == 200
+        assert server.ask("/files/text.h5")[2] == (FIXTURES / "notes.txt").read_bytes()
+        assert server.ask("/dav/arrays.pt/", "PROPFIND", Depth="1")[0] == 207
+    for command in (["ls", "-R"], ["ls", "--tree"], ["info"], ["info", "--json"], ["verify"]):
+        found, expected = run(*command, "s3://b/d", *options), run(*command, here)
+        assert found.stdout.decode().replace("s3://b/d", str(here)) == expected.stdout.decode(), command
+        assert found.returncode == expected.returncode, (command, found.stderr)
+    for options, source, to in ((options, "s3://b/d", "out/d"), ((), here, "out/here")):
+        run("cp", "-r", source, tmp_path / "out", *options, check=True)
+        run("index", source, "-o", tmp_path / f"{to.replace('/', '_')}.parquet", *options, check=True)
+    copies = [{path.relative_to(top): path.is_file() and path.read_bytes() for path in top.rglob("*")}
+              for top in (tmp_path / "out/d", tmp_path / "out/here")]
+    assert copies[0] == copies[1] and len(copies[0]) > 50
+    rows = [{row["path"]: (row["format"], row["problem"]) for row in pyarrow.parquet.read_table(file).to_pylist()}
+            for file in (tmp_path / "out_d.parquet", tmp_path / "out_here.parquet")]
+    assert rows[0] == rows[1] and rows[0]["hdf5.nc"][0] == "hdf5"
 
 
 ODD = ["a//b", "dir/", "x", "x/y", "./p", "../q", "50%", "line\nfeed", "ü" * 200 + "end", "\udcff\udcfe", ".shardfs/s",

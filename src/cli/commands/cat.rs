@@ -52,7 +52,7 @@ fn one(out: &mut Stdout<File>, path: &Path, arguments: &Arguments) -> anyhow::Re
     let Range { start, end } = arguments.range.clone().unwrap_or(0..u64::MAX);
     let place = Place::find(path, arguments.view.checked())?;
     if place.entry.is_folder() {
-        // By its name alone, if it is damaged.
+        // By its name alone, if it cannot be read.
         let looked = place.entry.names(&mut |_, _| ControlFlow::Break(()));
         looked.map_err(|error| anyhow!("{}: {}", path.display(), error.detail()))?;
         bail!("{}: is a folder; `shardfs ls` lists it", path.display());

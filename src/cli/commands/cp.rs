@@ -147,6 +147,7 @@ impl Walk<'_> {
         }
         let mut skipped = 0;
         for mut found in found {
+            found.entry = found.entry.if_entered();
             let is_folder = found.entry.is_folder();
             if is_folder && !self.arguments.recursive {
                 if !is_pattern {
@@ -205,14 +206,15 @@ impl Walk<'_> {
         let dest = self.copier.dest.get();
         // A stack, not recursion: names in containers can be thousands of folders deep.
         let mut open = vec![found];
-        while let Some(found) = open.pop() {
-            let Selected { entry, kept: to, shown } = &found;
+        while let Some(mut found) = open.pop() {
             if self.copier.stop.load(Relaxed) {
                 return Ok(());
             }
-            if self.is_excluded(to, &top) {
+            if self.is_excluded(&found.kept, &top) {
                 continue;
             }
+            found.entry = found.entry.if_entered();
+            let Selected { entry, kept: to, shown } = &found;
             if !entry.is_folder() {
                 let place = folder.join(to);
                 if self.arguments.sources.len() > 1 && !self.taken.insert(to.clone()) {

@@ -169,6 +169,12 @@ impl Work {
         if let Some(known) = known.filter(|known| known.state == seen.state) {
             return Some(known.clone());
         }
+        // Its name alone may have made it a container.
+        let container = &container.if_entered();
+        let Some(seen) = container.seen_container() else {
+            let problem = container.vfs().problems.last_of(&container.place().0)?;
+            return Some(Row::damaged(path, container.attr(), problem));
+        };
         let (row, failed) = look_into(container, Row::of(shown, seen, container.attr()));
         let Some(error) = failed.filter(Error::is_unread) else { return Some(row) };
         self.note(path, &error.detail());

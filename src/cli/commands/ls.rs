@@ -127,6 +127,9 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         for error in std::mem::take(&mut selection.failed) {
             list.or_complain::<()>(Err(error));
         }
+        for found in selection.found.iter_mut().filter(|_| !arguments.directory) {
+            found.entry = found.entry.if_entered();
+        }
     }
     // Files come first, as in ls.
     let several =
@@ -205,12 +208,10 @@ impl<W: Write> List<'_, W> {
                     self.name(Path::new(&name), kind)?;
                     continue;
                 }
-                let entry = self.look(&folder, &shown.join(&name));
+                let goes_below = recursive && self.goes_below(level);
+                let entry = self.look(&folder, &shown.join(&name), goes_below);
                 let path = if recursive || json { shown.join(&name) } else { name.into() };
-                if let Some(entry) = entry.iter().find(|entry| entry.is_folder())
-                    && recursive
-                    && self.goes_below(level)
-                {
+                if let Some(entry) = entry.iter().find(|entry| goes_below && entry.is_folder()) {
                     inner.push((entry.clone(), path.clone(), level + 1));
                 }
                 lines.push(Line::of(path, entry, long || json));
@@ -253,10 +254,12 @@ impl<W: Write> List<'_, W> {
         }
     }
 
-    /// Returns the entry of the last name of a path. A failure is no reason to hide the other names.
-    fn look(&mut self, folder: &Entry, path: &Path) -> Option<Entry> {
+    /// Returns the entry of the last name of a path, which may be one to enter. A failure is no reason to hide the other
+    /// names.
+    fn look(&mut self, folder: &Entry, path: &Path, enters: bool) -> Option<Entry> {
         let name = path.file_name().unwrap_or_default();
         let reason = match folder.child(name) {
+            Ok(Some(entry)) if enters => return Some(entry.if_entered()),
             Ok(Some(entry)) => return Some(entry),
             Ok(None) => "was removed while it was listed".into(),
             Err(error) => error.detail(),
@@ -332,12 +335,12 @@ impl<W: Write> List<'_, W> {
             let lines: String =
                 above.iter().map(|(_, _, rest)| if rest.is_empty() { "    " } else { "│   " }).collect();
             write!(self.out, "{lines}{}", if last { "└── " } else { "├── " })?;
-            self.write_name(Path::new(&name), kind)?;
-            let entry = self.look(&folder, &path);
+            let level = u32::try_from(open.len()).unwrap_or(u32::MAX);
+            let entry = self.look(&folder, &path, self.goes_below(level));
+            self.write_name(Path::new(&name), entry.as_ref().map_or(kind, |entry| entry.attr().kind))?;
             let info = entry.as_ref().and_then(|entry| entry.item_info().ok()?);
             let info = info_text(&info.unwrap_or_default());
             writeln!(self.out, "{}{info}", if info.is_empty() { "" } else { "  " })?;
-            let level = u32::try_from(open.len()).unwrap_or(u32::MAX);
             if let Some(entry) = entry.filter(|entry| entry.is_folder() && self.goes_below(level)) {
                 open.push(self.opened(entry, path));
             }

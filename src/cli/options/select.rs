@@ -118,11 +118,12 @@ impl Selection {
     fn expand(&mut self, top: Selected, parts: &[Part]) {
         // A stack of places with the parts that remain to be matched below them, the next one last.
         let mut open = vec![(top, parts)];
-        while let Some((here, parts)) = open.pop() {
+        while let Some((mut here, parts)) = open.pop() {
             let Some((part, rest)) = parts.split_first() else {
                 self.found.push(here);
                 continue;
             };
+            here.entry = here.entry.if_entered();
             if !here.entry.is_folder() {
                 continue;
             }

@@ -14,12 +14,14 @@ use crate::{
 };
 
 /// One state of one container file.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct ContainerId {
-    /// A keyed hash of all other fields, computed once because every request looks its container up.
+    /// A keyed hash of all other fields but the format, computed once because every request looks its container up.
     pub(crate) number: u128,
     /// Path below SOURCE, as it is shown.
     pub(crate) path: FilePath,
+    /// Until the file is looked into, the format that its name says. It tells no containers apart: a file in one state
+    /// has one format.
     pub(crate) format: &'static Format,
     pub(crate) stat: Stat,
     /// State of the other files that it shows, such as a manifest's chunks; 0 if there are none.
@@ -29,6 +31,15 @@ pub(crate) struct ContainerId {
     /// The number of the state of what was read of other files. A part of [`Self::others`].
     pub(crate) generation: u64,
 }
+
+impl PartialEq for ContainerId {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |id: &Self| (id.number, id.stat, id.others, id.marker, id.generation);
+        parts(self) == parts(other) && self.path == other.path
+    }
+}
+
+impl Eq for ContainerId {}
 
 impl Hash for ContainerId {
     fn hash<H: Hasher>(&self, hasher: &mut H) {

@@ -79,7 +79,12 @@ impl Inodes {
         }
         let mut nodes = self.held.write();
         match nodes.by_number.entry(ino) {
-            Entry::Occupied(mut entry) => entry.get_mut().lookups += 1,
+            Entry::Occupied(mut entry) => {
+                let held = entry.get_mut();
+                // The format of a container may have become known.
+                held.node = node;
+                held.lookups += 1;
+            }
             Entry::Vacant(entry) => {
                 let container = inside(&node).cloned();
                 entry.insert(Held { node, lookups: 1 });

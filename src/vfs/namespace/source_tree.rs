@@ -106,24 +106,21 @@ impl SourceTree {
         found.map_or(Ok(None), |stat| self.entry(folder, name, stat, Wait::Always))
     }
 
-    /// Looks into a file whose name alone made it a container.
+    /// Looks into a file whose name alone made it a container. Returns it with the format that it has.
     ///
     /// # Errors
-    /// [`Error`] if it is something else. A new look-up then finds that.
-    pub(crate) fn confirm(&self, id: &ContainerId) -> Result<(), Error> {
-        // A folder was looked into already.
-        if !self.store.detects_by_name() || id.marker.is_some() || self.detection.is_known(&id.path, &id.stat) {
-            return Ok(());
+    /// [`Error`] if it is none. A new look-up then finds that.
+    pub(crate) fn confirm(&self, id: &Arc<ContainerId>) -> Result<Arc<ContainerId>, Error> {
+        // A folder was looked into already, and so was a file that shows others.
+        if !self.store.detects_by_name() || id.marker.is_some() || id.others != 0 {
+            return Ok(id.clone());
         }
         match self.detection.look_into(&id.path, &id.stat, Wait::Always)? {
             // From the next look-up on, a manifest is known with its chunks.
-            Some(Verdict::Container(format, others, _))
-                if format == id.format && (self.has_others(id, 0) || self.has_others(id, others)) =>
-            {
-                Ok(())
-            }
+            Some(Verdict::Container(format, ..)) if format == id.format => Ok(id.clone()),
+            Some(Verdict::Container(format, ..)) => Ok(Arc::new(ContainerId { format, ..(**id).clone() })),
             // It cannot be read now; opening it reports why.
-            None | Some(Verdict::Plain) if !self.detection.is_known(&id.path, &id.stat) => Ok(()),
+            None | Some(Verdict::Plain) if !self.detection.is_known(&id.path, &id.stat) => Ok(id.clone()),
             _ if self.detection.is_refused(&id.path, &id.stat) => {
                 let reason = self.problems.last_of(&id.path.to_path_buf());
                 Err(Error::damaged(id.shown(), reason.unwrap_or_else(|| NO_CONTAINER.into())))

@@ -60,9 +60,7 @@ impl Opener {
     }
 
     fn open_now(&self, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
-        if wait != Wait::Never {
-            self.source.confirm(id)?;
-        }
+        let id = &if wait == Wait::Never { id.clone() } else { self.source.confirm(id)? };
         self.containers.open(id, wait, Some(self.siblings(id)))
     }
 
