@@ -190,6 +190,17 @@ def test_commands_reach_into_data_sets_of_a_bucket(bucket, tmp_path):
     assert missing.returncode == 1 and "there is no such object or folder" in missing.stderr, missing.stderr
 
 
+def test_a_description_of_a_folder_counts_its_data_sets(bucket, tmp_path):
+    store, options = bucket
+    for key, (body, *_) in store.objects["b"].items():
+        (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / key).write_bytes(body)
+    for folder in ("", "/sets"):
+        expected = json.loads(run("info", "--json", f"{tmp_path}{folder}", check=True).stdout.replace(b"%b" % bytes(tmp_path), b"s3://b"))
+        found = json.loads(run("info", "--json", f"s3://b{folder}", *options, check=True).stdout)
+        assert found == expected and (folder == "" or len(found["containers"]) == len(SETS)), found
+
+
 def test_commands_reach_into_data_sets_of_the_hub_and_of_web_servers(tmp_path):
     hub = Hub()
     put(hub, FIXTURES / "pick_and_place", "")

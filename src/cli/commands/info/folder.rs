@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use super::{count, escape, lines, names};
 use crate::{
     cli::{Place, counted},
-    vfs::FileKind,
     volume::{Entry, Error, ErrorKind, Met},
 };
 
@@ -73,7 +72,7 @@ impl<'a> Folder<'a> {
         let mut unknown = 0;
         let (mut own, mut below, mut joined) = (Counts::default(), Counts::default(), Joined::new());
         let shown = |name: &OsStr| path.join(name);
-        for (name, kind) in names(&place.entry, path)? {
+        for (name, _) in names(&place.entry, path)? {
             let (shown, path) = (shown(&name), place.entry.path().join(&name));
             let line =
                 |object, text| Line { path: path.clone(), object: escape::with_hex(object, "path", &shown), text };
@@ -81,8 +80,9 @@ impl<'a> Folder<'a> {
                 let reason = error.detail();
                 line(json!({"path": shown.to_string_lossy(), "error": reason}), format!("can't be {what}: {reason}"))
             };
-            let found = match place.entry.child(&name) {
-                Ok(Some(found)) if kind == FileKind::Folder => found,
+            let entered = |found: Option<Entry>| found.map(Entry::entered).transpose();
+            let found = match place.entry.child(&name).and_then(entered) {
+                Ok(Some(found)) if found.is_folder() => found,
                 Ok(_) => {
                     own.others += 1;
                     continue;
