@@ -17,9 +17,16 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{PathBufValueParser, TypedValueParser},
+};
 
-use crate::{cache, mounts, store::remote::is_url, tree, vfs, video};
+use crate::{
+    cache, mounts,
+    store::remote::{is_url, unknown},
+    tree, vfs, video,
+};
 use commands::{
     cache_folders, cat, cp, doctor, export, find, formats, index, info, ls, mount, pages, refresh, status, umount,
     verify, warm,
@@ -360,6 +367,14 @@ fn one_line(text: &str) -> String {
         }
     }
     escape::escaped(&line)
+}
+
+/// A place on this machine, where something is written.
+fn local() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match is_url(&path) || unknown(&path).is_some() {
+        true => Err("nothing is ever written to a server; name a place on this machine"),
+        false => Ok(path),
+    })
 }
 
 /// `512M`, `1.5G` and the like, in powers of 1024.

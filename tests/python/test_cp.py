@@ -157,6 +157,21 @@ def test_never_into_the_source(tmp_path):
     assert tree(source) == before
 
 
+@pytest.mark.parametrize("arguments", [
+    ["cp", FIXTURES / EPISODE / "meta/episode.json", "s3://bucket/out/"],
+    ["cp", "-rn", FIXTURES / EPISODE, "ftp://host/out"],
+    ["index", FIXTURES / EPISODE, "-o", "http://host/index.parquet"],
+    ["export", FIXTURES / EPISODE, "--mp4=front", "-o", "gs://bucket/x.mp4"],
+    ["warm", "--spill=S3://bucket/blocks", FIXTURES / EPISODE],
+    ["ls", "--disk-cache=az://account/container", FIXTURES / EPISODE],
+    ["man", "file:///man"],
+])
+def test_nothing_is_written_to_a_server(arguments, tmp_path):
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2 and "nothing is ever written to a server" in done.stderr, done
+    assert not os.listdir(tmp_path)
+
+
 def test_two_sources_for_one_place(out, tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()

@@ -56,7 +56,7 @@ pub(in crate::cli) struct Arguments {
     sources: Vec<PathBuf>,
 
     /// A folder, made if it does not exist; for a single file also the name of the copy
-    #[arg(required = true, value_name = "DEST")]
+    #[arg(required = true, value_name = "DEST", value_parser = crate::cli::local())]
     destination: PathBuf,
 
     /// Copy folders with everything in them

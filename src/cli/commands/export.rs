@@ -53,7 +53,7 @@ pub(in crate::cli) struct Arguments {
     mp4: String,
 
     /// The video [default: named after container, folder and camera, in the current folder]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = crate::cli::local())]
     output: Option<PathBuf>,
 
     /// Frames a second [default: what the container states]

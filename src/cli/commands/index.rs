@@ -51,7 +51,7 @@ pub(in crate::cli) struct Arguments {
     source: PathBuf,
 
     /// The file to write
-    #[arg(short, long, value_name = "INDEX")]
+    #[arg(short, long, value_name = "INDEX", value_parser = crate::cli::local())]
     output: PathBuf,
 
     /// Also write rows for containers that another one shows joined; their `part_of` is its path

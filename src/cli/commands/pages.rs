@@ -33,7 +33,7 @@ pub(in crate::cli) struct CompletionArguments {
 Writes DIR/man1/shardfs.1, a page for each command beside it, and DIR/man8/mount.shardfs.8.")]
 pub(in crate::cli) struct ManArguments {
     /// The folder, made if it does not exist
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", value_parser = crate::cli::local())]
     folder: PathBuf,
 }
 

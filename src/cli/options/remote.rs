@@ -68,7 +68,7 @@ pub(in crate::cli) struct RemoteOptions {
     detect: Detect,
 
     /// Folder in which bytes of objects are kept, readable only by this user [default: ~/.cache/shardfs/blocks]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = crate::cli::local())]
     disk_cache: Option<PathBuf>,
 
     /// Largest size of that folder, in bytes or with K, M, G or T [default: a tenth of the disk, at most 50G]

@@ -14,7 +14,7 @@ use crate::{
 pub(in crate::cli) struct SpillArguments {
     /// Keep decoded blocks on a local disk when memory has no room for them: a folder outside SOURCE that only you may
     /// enter, or `auto` for one below ~/.cache/shardfs. Blocks that are quick to decode are not kept
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = crate::cli::local())]
     spill: Option<PathBuf>,
 
     /// Largest size of the --spill folder, in bytes or with K, M, G or T; the least recently used blocks are removed

@@ -48,7 +48,7 @@ pub(in crate::cli) struct RunningOptions {
     pub(in crate::cli) xattrs: bool,
 
     /// Append the log to this file; SIGHUP opens it again [default: stderr in the foreground, nowhere in the background]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = crate::cli::local())]
     pub(in crate::cli) log_file: Option<PathBuf>,
 
     /// How much is logged; SIGUSR1 raises the level, and after the highest goes back to this one [default: RUST_LOG, or
