@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import errno
 import functools
+import gzip
 import http.server
 import json
 import os
@@ -460,6 +461,29 @@ def test_a_damaged_container_by_its_address_is_the_file_that_it_is_here(command,
         found = done.stdout.replace(f"{address}/d".encode(), bytes(tmp_path))
         assert (done.returncode, found) == (expected.returncode, expected.stdout), done
         assert command != "info" or "bad.wshard: not shown as a Shard container: truncated" in done.stderr, done
+
+
+@pytest.mark.parametrize("gives_parts", [True, False])
+def test_what_a_server_compresses_is_no_content(gives_parts):
+    """Although it is asked not to. Files that are compressed themselves are what they are, whatever the server calls that."""
+    packed = gzip.compress(b"some text\n" * 100)
+
+    def give(handler):
+        if handler.command == "PROPFIND":
+            return handler.answer(405)
+        named = {"ETag": '"x"', "Content_Encoding": "x-gzip" if handler.path.endswith(".gz") else "gzip"}
+        first, _, last = handler.headers.get("Range", "").removeprefix("bytes=").partition("-")
+        if not gives_parts or not last:
+            return handler.answer(200, packed, **named)
+        part = packed[int(first):int(last) + 1]
+        given = f"bytes {first}-{int(first) + len(part) - 1}/{len(packed)}"
+        return handler.answer(206, part, Content_Range=given, **named)
+
+    with answering(give) as (address, _):
+        for name in ("text.txt", "arrays.npz", "arrays.npz/x.npy"):
+            done = run("cat", f"{address}/{name}", *QUICK)
+            assert done.returncode == 1 and done.stdout == b"" and "compresses" in done.stderr, (name, done)
+        assert run("cat", f"{address}/text.txt.gz", *QUICK, check=True).stdout == packed
 
 
 def test_lists_as_servers_write_them(tmp_path):

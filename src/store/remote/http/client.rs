@@ -25,6 +25,7 @@ use super::{
     trouble::Trouble,
 };
 use crate::{
+    format::has_suffix,
     runtime::runtime,
     store::remote::{
         Location, Options,
@@ -283,7 +284,12 @@ impl Attempts<'_> {
                 _place: place,
             };
             if answer.status.is_success() {
-                return Ok(answer);
+                return match ask.target {
+                    Target::Object(key) if backend.is_web() && is_encoded(key, &answer.headers) => {
+                        Err(client.failed("the server compresses what it sends, although it was asked not to"))
+                    }
+                    _ => Ok(answer),
+                };
             }
             let text = answer.collect(REFUSAL, None).await.unwrap_or_default();
             let code = code(&text);
@@ -357,6 +363,16 @@ impl Client {
         let (begun, on_trouble) = (Instant::now(), self.on_trouble);
         Attempts { client: self, begun, until: after(timeout), timeout, made: 0, in_a_row: 0, came: 0, on_trouble }
     }
+}
+
+/// Names of files that are compressed themselves. Some servers say so as if they had done it.
+const COMPRESSED: [&str; 8] = [".gz", ".tgz", ".svgz", ".z", ".bz2", ".xz", ".zst", ".br"];
+
+/// Returns whether an answer has other bytes than the object.
+fn is_encoded(key: &[u8], headers: &HeaderMap) -> bool {
+    let encoding = headers.get(header::CONTENT_ENCODING);
+    let is_own = || COMPRESSED.iter().any(|suffix| has_suffix(key, suffix));
+    encoding.is_some_and(|encoding| encoding != "identity") && !is_own()
 }
 
 /// Returns whether another attempt a little later may succeed.
