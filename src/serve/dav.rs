@@ -41,13 +41,13 @@ async fn answered(site: &Arc<Site>, request: Request) -> Result<Response, Refusa
         "PROPFIND" => {
             // Whether the entries of a folder are asked for as well.
             let with_entries = match head.headers.get("depth").map(HeaderValue::as_bytes) {
-                Some(b"0") => false,
-                Some(b"1") => true,
+                Some(b"0") => Some(false),
+                Some(b"1") => Some(true),
                 Some(other) if !other.eq_ignore_ascii_case(b"infinity") => {
                     return Err(Refusal::new(StatusCode::BAD_REQUEST, "Depth is 0 or 1"));
                 }
                 // Everything below, which is also the default (RFC 4918, 9.1).
-                _ => return Ok((StatusCode::FORBIDDEN, [XML], multistatus::FINITE_DEPTH).into_response()),
+                _ => None,
             };
             let address = head.uri.path().strip_prefix(PREFIX).unwrap_or_default().to_owned();
             properties(site, address, with_entries, read(body).await?).await
@@ -74,12 +74,13 @@ async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
     tokio::time::timeout(limit, all).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Answers with the properties of the entry at an address. A read error ends the answer early, because a client that
-/// synchronises would take missing entries for removed.
+/// Answers with the properties of the entry at an address, and with those of a folder's entries or, unless that is said,
+/// not for folders. A read error ends the answer early, because a client that synchronises would take missing entries for
+/// removed.
 async fn properties(
     site: &Arc<Site>,
     address: String,
-    with_entries: bool,
+    with_entries: Option<bool>,
     asked: Vec<u8>,
 ) -> Result<Response, Refusal> {
     let found = site.run(move |site| {
@@ -92,8 +93,11 @@ async fn properties(
         Ok((writer, begin, entry))
     });
     let (writer, begin, top) = found.await?;
+    if with_entries.is_none() && top.is_folder() {
+        return Ok((StatusCode::FORBIDDEN, [XML], multistatus::FINITE_DEPTH).into_response());
+    }
     let is_by_link = top.is_by_link();
-    let entries = (with_entries && top.is_folder()).then(|| top.entries()).into_iter().flatten();
+    let entries = (with_entries == Some(true) && top.is_folder()).then(|| top.entries()).into_iter().flatten();
     let entries = entries.map(move |listed| {
         let was_link = matches!(&listed, Ok(entry) if entry.kind() == EntryKind::Link);
         match listed.and_then(Entry::or_behind) {

@@ -67,6 +67,10 @@ def test_propfind(server):
     for depth in [{"Depth": "infinity"}, {}]:
         status, _, body = server.ask("/dav/", "PROPFIND", **depth)
         assert status == 403 and ElementTree.fromstring(body).find(DAV + "propfind-finite-depth") is not None
+        # That is said of folders alone.
+        assert server.ask("/dav/nothing", "PROPFIND", **depth)[0] == 404
+        status, _, body = server.ask("/dav/notes.txt", "PROPFIND", **depth)
+        assert status == 207 and list(entries(body)) == [b"/dav/notes.txt"]
     assert server.ask("/dav/", "PROPFIND", Depth="1,noroot")[0] == 400
     assert server.ask("/dav/nothing", "PROPFIND", Depth="0")[0] == 404
     status, headers, _ = server.ask("/dav/", "OPTIONS")
