@@ -5,9 +5,11 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+import zarr
 from support import FIXTURES, GOLDEN, mounted, run, walk_files
-from support.stores import Hub, Store, python_server
+from support.stores import Hub, Store, nginx, python_server
 from test_remote import assert_same_trees, public
 
 #: Data sets, and files in them as a mount shows them.
@@ -199,6 +201,20 @@ def test_a_description_of_a_folder_counts_its_data_sets(bucket, tmp_path):
         expected = json.loads(run("info", "--json", f"{tmp_path}{folder}", check=True).stdout.replace(b"%b" % bytes(tmp_path), b"s3://b"))
         found = json.loads(run("info", "--json", f"s3://b{folder}", *options, check=True).stdout)
         assert found == expected and (folder == "" or len(found["containers"]) == len(SETS)), found
+
+
+@pytest.mark.parametrize("name", ["store.zarr", "plain"])
+def test_a_server_that_hides_names_that_begin_with_a_dot(name, tmp_path):
+    values = np.arange(12, dtype="i4").reshape(3, 4)
+    top = zarr.open_group(tmp_path / name, mode="w", zarr_format=2, attributes={"who": "top"})
+    top.create_group("g", attributes={"who": "g"}).create_array("a", data=values, chunks=(2, 2)).attrs["who"] = "a"
+    os.chmod(tmp_path, 0o755)
+    with nginx(tmp_path) as address, mounted(f"{address}/{name}/", "--no-disk-cache") as there, mounted(tmp_path / name) as here:
+        assert np.array_equal(np.load(there / "g/a.npy"), values)
+        assert_same_trees(there, here)
+        # Also after all folders of it were listed.
+        found = run("info", f"{address}/{name}", "--no-disk-cache", check=True).stdout.replace(address.encode(), bytes(tmp_path))
+        assert found == run("info", tmp_path / name, check=True).stdout
 
 
 def test_commands_reach_into_data_sets_of_the_hub_and_of_web_servers(tmp_path):

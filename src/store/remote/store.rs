@@ -7,7 +7,10 @@ use std::{
     fs, io,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -82,6 +85,8 @@ pub(crate) struct RemoteStore {
     is_container_name: IsContainerName,
     /// Whether the server lists by WebDAV only.
     pub(super) by_webdav: AtomicBool,
+    /// Whether it has a name that begins with a dot, which may be missing in listings.
+    hides_dots: AtomicBool,
     detect: Detect,
     /// Modification time of all folders, because stores have none.
     opened: i64,
@@ -121,6 +126,7 @@ impl RemoteStore {
             without_disk,
             is_container_name,
             by_webdav: AtomicBool::new(false),
+            hides_dots: AtomicBool::new(false),
             detect: options.detect,
             opened: now,
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
@@ -212,9 +218,12 @@ impl RemoteStore {
 
     fn find(&self, path: &Path) -> io::Result<Option<Entry>> {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
-        let unsized_entry = match self.listings.known(folder).map(|listing| listing.get(name.as_bytes())) {
-            Some(Some(entry)) if entry.is_unsized() => Some(entry),
-            Some(found) => return Ok(found),
+        let unsized_entry = match self.listings.known(folder).map(|listing| (listing.get(name.as_bytes()), listing)) {
+            Some((Some(entry), _)) if entry.is_unsized() => Some(entry),
+            Some((None, listing)) if self.may_hide(folder, name.as_bytes(), &listing) => {
+                return self.hidden(folder, name.as_bytes());
+            }
+            Some((found, _)) => return Ok(found),
             None => None,
         };
         if self.is_no_folder(folder) {
@@ -244,6 +253,29 @@ impl RemoteStore {
             None => !self.client.backend.is_web() && !names::needs_listing(name.as_bytes()),
             Some(Node::Object(_)) => self.client.backend.is_web(),
             Some(Node::Folder) => false,
+        }
+    }
+
+    /// Returns whether a folder may have a name that begins with a dot although its listing has none such: many web
+    /// servers leave them out. Asked for is what SOURCE itself has, and all once one was found.
+    fn may_hide(&self, folder: &Path, name: &[u8], listing: &Listing) -> bool {
+        let is_asked = || names::is_top(folder) || self.hides_dots.load(Relaxed);
+        let is_dotted = |name: &[u8]| name.starts_with(b".");
+        let is_web = self.client.backend.is_web() && !self.client.backend.is_pinned();
+        is_web && is_dotted(name) && is_asked() && !(0..listing.len()).any(|at| is_dotted(listing.name(at).as_bytes()))
+    }
+
+    /// Asks for an object that a listing leaves out.
+    fn hidden(&self, folder: &Path, name: &[u8]) -> io::Result<Option<Entry>> {
+        let is_top = names::is_top(folder);
+        let Some(part) = names::part_of(name, is_top) else { return Ok(None) };
+        let Some(key) = self.key_of(folder)? else { return Ok(None) };
+        match self.complete(folder, &key, &Entry::new(&part, Node::Object(State::default()), is_top)) {
+            Err(error) if errno(&error) == Some(libc::EACCES) => Ok(None),
+            found => {
+                self.hides_dots.fetch_or(matches!(found, Ok(Some(_))), Relaxed);
+                found
+            }
         }
     }
 
@@ -292,6 +324,9 @@ impl RemoteStore {
                 _ => return Err(error.into()),
             },
         };
+        if name.starts_with(b".") && entry.is_some() {
+            self.hides_dots.store(true, Relaxed);
+        }
         self.listings.remember(folder, name, entry.clone(), true);
         Ok(entry)
     }
