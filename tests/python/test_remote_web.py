@@ -488,12 +488,13 @@ def test_what_a_server_compresses_is_no_content(gives_parts):
 
 def test_lists_as_servers_write_them(tmp_path):
     """Links are escaped otherwise than here, or whole addresses; no link leads elsewhere."""
-    files = {"/y=1/": ["a+b.txt", "a&b.txt", "absolute.txt", "whole.txt", "above.txt"]}
+    files = {"/y=1/": ["a+b.txt", "a&b.txt", "absolute.txt", "whole.txt", "above.txt", "bare.txt", "blanks.txt"]}
     def give(handler):
         host = handler.headers["Host"]
         page = (f'<a href="./a&#43;b.txt"><a href="a&#x26;b.txt"><a href="/y=1/absolute.txt"><a href="http://{host}/y=1/whole.txt">'
                 '<a href="http://other.example/y=1/no.txt"><a href="//other.example/no.txt"><a href="/no.txt"><a href="/y=1/../no">'
-                '<a href="../y=1/above.txt"><a href="../no.txt">')
+                '<a href="../y=1/above.txt"><a href="../no.txt"><a class=x href=bare.txt>bare</a><A HREF = \'blanks.txt\' >blanks</A>'
+                '<script>location.href = no.txt; other.href=no.txt</script>')
         there = {f"/y=1/{name}": b"x" for name in files["/y=1/"]}
         return files_of(there, {"/y=1/": page, "/empty/": '<a href="../">'})(handler)
 

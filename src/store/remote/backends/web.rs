@@ -200,10 +200,21 @@ fn html(base: &str, prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<
         return Err(NO_LISTING.into());
     }
     let mut rest = body;
-    while let Some(found) = find(rest, b"href=") {
-        rest = rest.get(found + b"href=".len()..).unwrap_or_default();
-        let Some((quote @ (b'"' | b'\''), link)) = rest.split_first() else { continue };
-        let link = link.split(|byte| byte == quote).next().unwrap_or_default();
+    while let Some(found) = find(rest, b"href") {
+        let (before, behind) = rest.split_at(found);
+        rest = behind.get(b"href".len()..).unwrap_or_default();
+        // Elsewhere than in a link, such as in a script, only a text in quotes is one.
+        let tag = before.iter().rposition(|byte| matches!(byte, b'<' | b'>')).and_then(|at| before.get(at..at + 2));
+        let value = match tag.is_some_and(|tag| tag.eq_ignore_ascii_case(b"<a")) {
+            true => rest.trim_ascii_start().strip_prefix(b"=").map(<[u8]>::trim_ascii_start),
+            false => rest.strip_prefix(b"=").filter(|value| value.starts_with(b"\"") || value.starts_with(b"'")),
+        };
+        let link = match value.and_then(<[u8]>::split_first) {
+            Some((quote @ (b'"' | b'\''), link)) => link.split(|byte| byte == quote).next(),
+            Some(_) => value.and_then(|link| link.split(|byte| byte.is_ascii_whitespace() || *byte == b'>').next()),
+            None => continue,
+        };
+        let link = link.unwrap_or_default();
         let link = String::from_utf8_lossy(link);
         let link = dereferenced(&link);
         // Links that sort the page, to other hosts and to fragments are not names.
