@@ -383,12 +383,11 @@ fn info_text(info: &ItemInfo) -> String {
 
 /// Returns a size in three or four characters, rounded up as by `ls -lh`.
 fn short(bytes: u64) -> String {
-    let unit = (bytes.max(1).ilog2() / 10) as usize;
+    let mut unit = (bytes.max(1).ilog2() / 10) as usize;
     if unit == 0 {
         return bytes.to_string();
     }
     let mut value = bytes as f64 / (1u64 << (10 * unit)) as f64;
-    let mut unit = unit;
     if value > 1023.0 {
         (value, unit) = (value / 1024.0, unit + 1);
     }

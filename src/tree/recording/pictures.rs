@@ -134,7 +134,6 @@ impl Core {
         schema: &Schema,
         stored: &[u8],
     ) -> Result<Option<Arc<Buffer>>, Fault> {
-        let fault = |error: Arc<BlockError>| Fault { block: None, offset: 0, error };
         let size = match messages::compressed(schema, stored) {
             Ok(None) => return Ok(None),
             Ok(Some(size)) => size,
@@ -150,7 +149,7 @@ impl Core {
             room.hold();
             Ok(vec![Arc::new(message.with_room(room))])
         });
-        Ok(parts.map_err(fault)?.into_iter().next())
+        Ok(parts?.into_iter().next())
     }
 
     /// Returns the picture of a message, or why it has none; `None` if the message does not decode.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    super::{Data, Fault, ReadContext, Rendered, View, pieces},
+    super::{Fault, ReadContext, Rendered, View, pieces},
     Gather, Turn,
     region::{Region, regions},
 };
@@ -48,7 +48,7 @@ impl Rendered for Strided {
 impl From<Strided> for View {
     fn from(array: Strided) -> Self {
         let size = array.shape.iter().product::<u64>() * array.element as u64;
-        Self::default().with(size, Data::Rendered(std::sync::Arc::new(array)))
+        Self::default().with_rendered(size, array)
     }
 }
 
