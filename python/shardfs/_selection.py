@@ -63,8 +63,9 @@ def leaves_axes(key: Any) -> bool:
 def select(key: Any, shape: tuple[int, ...]) -> Selection | None:
     """Returns what an index chooses of an array of a shape; None if numpy has to say it.
 
-    A list of numbers or a mask along one axis chooses along that axis, as in h5py and zarr: `a[0, :, [1, 2]]` has two
-    elements along its last axis. Of several lists, and lists of several axes, numpy says what they choose.
+    A list of numbers, a `range` or a mask along one axis chooses along that axis, as in h5py and zarr:
+    `a[0, :, [1, 2]]` has two elements along its last axis. Of several lists, and lists of several axes, numpy says what
+    they choose.
     """
     keys = list(key) if isinstance(key, tuple) else [key]
     if any(isinstance(each, (str, bytes)) for each in keys):
@@ -91,9 +92,8 @@ def select(key: Any, shape: tuple[int, ...]) -> Selection | None:
             shown += rest
         elif is_number(each):
             axes.append(_number(int(each), len(axes), shape))
-        elif isinstance(each, (slice, range)):
-            chosen = slice(each.start, each.stop, each.step) if isinstance(each, range) else each
-            axes.append(range(shape[len(axes)])[chosen])
+        elif isinstance(each, slice):
+            axes.append(range(shape[len(axes)])[each])
             shown += 1
         else:
             numbers = _numbers(each, len(axes), shape)
@@ -111,14 +111,19 @@ def _number(number: int, axis: int, shape: tuple[int, ...]) -> int:
     return number % length
 
 
-def _numbers(chosen: Any, axis: int, shape: tuple[int, ...]) -> list[int] | None:
-    """Returns the numbers that a list or mask along an axis chooses; None if it is none of one axis."""
+def _numbers(chosen: Any, axis: int, shape: tuple[int, ...]) -> range | list[int] | None:
+    """Returns the numbers that a list, range or mask along an axis chooses; None if it is none of one axis."""
     length = shape[axis]
+    if isinstance(chosen, range) and chosen:
+        # Like a list of its numbers: one below zero counts from the end, and none is left out.
+        first, last = _number(chosen[0], axis, shape), _number(chosen[-1], axis, shape)
+        if (chosen[0] < 0) == (chosen[-1] < 0):
+            return range(first, last + (1 if chosen.step > 0 else -1), chosen.step)
     if all(hasattr(chosen, name) for name in ("start", "stride", "count", "block", "indices")):
         # h5py.MultiBlockSlice.
         start, stride, count, block = chosen.indices(length)
         chosen = [start + at * stride + number for at in range(count) for number in range(block)]
-    if not isinstance(chosen, (list, tuple, np.ndarray)):
+    if not isinstance(chosen, (list, tuple, range, np.ndarray)):
         return None
     numbers = np.asarray(chosen)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iub" and numbers.size:

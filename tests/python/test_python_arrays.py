@@ -116,6 +116,19 @@ def test_slices_are_numpys(episode):
             container["signal/joints"][index]
 
 
+def test_ranges_choose_as_in_numpy(episode):
+    """Like a list of their numbers: those below zero count from the end, and one beyond it is an error."""
+    container = sh.open(episode)
+    for name in ("signal/cube", "signal/flags", "signal/none"):
+        array, want = container[name], BLOCKS[name]
+        length = len(want)
+        ends = (-length - 1, -length, -3, -1, 0, 2, length - 1, length, length + 1)
+        for index in (range(first, last, step) for first in ends for last in ends for step in (-2, -1, 1, 3)):
+            for key in (index, (slice(None, None, 2), index) if length else index, (index, index)):
+                got, expected = both(array, want, key)
+                assert np.shape(got) == np.shape(expected) and np.array_equal(got, expected), (name, key)
+
+
 def test_what_asarray_gives(episode):
     array = sh.open(episode)["signal/joints"]
     first, again = np.asarray(array), np.asarray(array)
