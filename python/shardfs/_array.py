@@ -396,6 +396,8 @@ def read_many(arrays: Iterable[Array | tuple[Group, str] | Group], *, threads: i
     """
     if errors not in ("raise", "return"):
         raise ValueError(f"errors={errors!r}: 'raise' or 'return'")
+    if threads is not None and threads < 0:
+        raise ValueError(f"threads={threads}: a number, or None for one for each core")
     jobs: list[Any] = []
     shapes: list[tuple[int | None, Any]] = []
 
@@ -422,6 +424,8 @@ def read_many(arrays: Iterable[Array | tuple[Group, str] | Group], *, threads: i
             if isinstance(wanted, tuple):
                 group, name = wanted
                 wanted = group[name]
+            if not isinstance(wanted, Array) and not hasattr(wanted, "_array_names"):
+                raise TypeError(f"a list of arrays, containers and pairs (container, name), not of {type(wanted).__name__}")
             names = None if isinstance(wanted, Array) else wanted._array_names()
         except (Error, OSError, KeyError, MemoryError) as error:
             if errors == "raise":

@@ -276,8 +276,9 @@ class Group(Tree, Member, Mapping[str, Any]):
         return names
 
     def read(self, names: Iterable[str] | None = None, *, threads: int | None = None) -> dict[str, NDArray[Any]]:
-        """Reads arrays on all cores at once, by default all. Returns a dict of numpy arrays by name."""
-        chosen = self._array_names() if names is None else list(names)
+        """Reads arrays on all cores at once: those of some names or of one name, by default all. Returns a dict of numpy
+        arrays by name."""
+        chosen = self._array_names() if names is None else [names] if isinstance(names, str) else list(names)
         return dict(zip(chosen, read_many([self[name] for name in chosen], threads=threads)))
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ import torch, and other loaders can use it as well.
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -34,8 +35,8 @@ class Dataset:
 
     Args:
         source: a folder or container on this machine, its address, or an iterable of `Container` and `Episode` objects.
-        arrays: names of arrays whose first axis are steps: a mapping from a name of your own to the array's name, or a
-            list of arrays' names.
+        arrays: names of arrays whose first axis are steps: a mapping from a name of your own to the array's name, a
+            list of arrays' names, or one name.
         cameras: names of cameras (`Container.images`), given in the same way.
         length: steps of a window, at least 1.
         stride: steps from the begin of a window to that of the next one in the same episode, at least 1.
@@ -108,6 +109,10 @@ class Dataset:
 
     def __getitem__(self, index: int) -> Any:
         """Returns a window: numpy arrays of shape (length, ...) by name, or what `transform` makes of them."""
+        try:
+            index = operator.index(index)
+        except TypeError:
+            raise TypeError(f"the number of a window, not {index!r}") from None
         if not -len(self) <= index < len(self):
             raise IndexError(f"window {index} of {len(self)}")
         number, start = self.place(index)
@@ -130,7 +135,8 @@ class Dataset:
 
 
 def _named(names: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
-    """Returns a mapping of names; a name in a list stands for itself."""
+    """Returns a mapping of names; a name by itself or in a list stands for itself."""
+    names = [names] if isinstance(names, str) else names
     return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
 

@@ -433,6 +433,13 @@ def test_read_many_and_read(episode):
     read = container.read(["signal/cube"])
     assert list(read) == ["signal/cube"] and np.array_equal(read["signal/cube"], BLOCKS["signal/cube"])
     assert sh.read_many([]) == []
+    # A text is one name, not letters.
+    assert list(container.read("signal/cube")) == ["signal/cube"]
+    for wrong in (container["signal/joints"], container, ["signal/joints"]):
+        with pytest.raises(TypeError, match="a list of arrays"):
+            sh.read_many(wrong)
+    with pytest.raises(ValueError):
+        sh.read_many([container], threads=-1)
 
 
 def test_eight_threads(episode):

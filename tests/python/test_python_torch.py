@@ -84,6 +84,14 @@ def test_what_has_no_steps_is_left_out(tmp_path, value):
     assert list(data.left_out) == [str(tmp_path / "odd.h5")]
 
 
+def test_one_name_and_other_things_than_numbers():
+    data = shardfs.torch.Dataset(FIXTURES, "signal/joint_pos", length=8)
+    assert len(data) > 0 and data[np.int64(1)].keys() == {"signal/joint_pos"}
+    for wrong in (slice(0, 2), "a", 1.0):
+        with pytest.raises(TypeError, match="number of a window"):
+            data[wrong]
+
+
 def test_episodes_without_all_pictures_are_left_out():
     source = shardfs.open(FIXTURES / "demo.kdb")
     data = shardfs.torch.Dataset(source, cameras=["wrist"])
