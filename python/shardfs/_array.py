@@ -167,7 +167,7 @@ class Array(Dataset):
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
                    dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
         # A consumer of before DLPack 1.0 can't be told that memory is read-only: it gets memory of its own.
-        if copy or max_version is None or tuple(max_version) < (1, 0):
+        if max_version is None or tuple(max_version) < (1, 0):
             return np.array(self._whole()).__dlpack__(stream=stream)
         return self._whole().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 

@@ -146,6 +146,8 @@ def test_what_asarray_gives(episode):
     assert first.__array_interface__["data"][0] == address and np.array_equal(first, BLOCKS["signal/joints"])
     taken = np.from_dlpack(sh.open(episode)["signal/joints"])
     assert np.array_equal(taken, BLOCKS["signal/joints"])
+    copied = np.from_dlpack(sh.open(episode)["signal/joints"], copy=True)
+    assert copied.flags.writeable and not taken.flags.writeable and np.array_equal(copied, taken)
     capsule = sh.open(episode)["signal/joints"].__dlpack__()
     assert "dltensor" in repr(capsule)
 
