@@ -217,6 +217,8 @@ class AsType(_View):
         self.dtype = dtype
 
     def _change(self, found: Any) -> Any:
+        if self._dataset.shape is None:
+            return found
         changed = np.asarray(found).astype(self.dtype, copy=False)
         return changed if isinstance(found, np.ndarray) else changed[()]
 

@@ -401,6 +401,7 @@ def test_names_of_numbers_and_datasets_without_elements():
             assert (own.shape, own.size, own.ndim, own.chunks) == (other.shape, other.size, other.ndim, None)
             assert own.dtype == other.dtype.newbyteorder("<") and own[()] == own[...] == sh.Empty(own.dtype)
             assert own[()] == h5py.Empty(own.dtype) and own[()] != h5py.Empty("u1") and own.attrs == own.attrs
+            assert other.astype("u1")[()] == h5py.Empty(other.dtype) and own.astype("u1")[()] == h5py.Empty(own.dtype)
             for key in (0, slice(0, 4), [1]):
                 with pytest.raises(ValueError):
                     own[key]
