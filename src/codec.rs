@@ -127,6 +127,21 @@ pub enum DecodeError {
     },
 }
 
+impl DecodeError {
+    /// Returns the read error that this one stands for, if the stored bytes are not at fault: they could not be read,
+    /// or there was no memory.
+    ///
+    /// # Errors
+    /// This error, if they are.
+    pub(crate) fn of_source(self) -> Result<SourceError, Self> {
+        match self {
+            Self::Source(error) => Ok(error),
+            Self::Memory(_) => Ok(io::Error::from(io::ErrorKind::OutOfMemory).into()),
+            error => Err(error),
+        }
+    }
+}
+
 impl Codec {
     /// Returns the name used in `container.json`.
     pub fn name(&self) -> &str {
@@ -209,10 +224,7 @@ impl Codec {
             Self::Zstd => match stream::decompress(out, stored) {
                 Ok(got) if got as u64 == size => Ok(()),
                 Ok(got) => Err(DecodeError::Size { got: got as u64, size }),
-                Err(code) if stream::is_error(code, stream::TOO_LITTLE_ROOM) => {
-                    Err(DecodeError::Size { got: size + 1, size })
-                }
-                Err(code) => Err(self.corrupt(zstd::zstd_safe::get_error_name(code))),
+                Err(code) => Err(stream::failed(code, size, 0)),
             },
             Self::Deflate | Self::DeflateExact | Self::Zlib | Self::ZlibExact => {
                 let mut stream = Stream::new(self, stored, 0)?;
@@ -440,6 +452,14 @@ mod tests {
         let stored: Vec<u8> = bytes.iter().flat_map(|byte| zstd::bulk::compress(&[*byte], 3).unwrap()).collect();
         Codec::Zstd.check_size(stored.len() as u64, 5000).unwrap();
         assert_eq!(Codec::Zstd.decode(&stored, 5000).unwrap(), bytes);
+    }
+
+    #[test]
+    fn want_of_memory_is_no_damage() {
+        // ZSTD_error_memory_allocation.
+        let error = stream::failed(64usize.wrapping_neg(), 10, 1 << 20);
+        assert!(matches!(error, DecodeError::Memory(1_048_577..)), "{error}");
+        assert!(error.of_source().is_ok_and(|error| error.is_passing()));
     }
 
     #[test]

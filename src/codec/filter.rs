@@ -1,8 +1,10 @@
 //! One step of decoding a block ([`Chain`](super::Chain)).
 
-use std::{io::Read, sync::Arc};
+use std::{
+    io::{self, Read},
+    sync::Arc,
+};
 
-use bzip2::bufread::{BzDecoder, MultiBzDecoder};
 use flate2::bufread::{DeflateDecoder, GzDecoder, ZlibDecoder};
 
 use super::{
@@ -102,6 +104,9 @@ pub enum BlockCodec {
 /// Memory that a stream decoder takes, in bytes.
 const CONTEXT: u64 = 640 << 10;
 
+/// Memory that a bzip2 decoder takes for blocks of 900,000 bytes, 4 bytes of tables for each.
+const BZIP2_TABLES: u64 = 4 << 20;
+
 impl Filter {
     /// Returns the name in `container.json`.
     pub fn name(&self) -> &'static str {
@@ -189,8 +194,7 @@ impl Filter {
             Self::Checksum { .. } | Self::Known { .. } | Self::Lzf | Self::Snappy | Self::Lz4Blocks => 0,
             Self::Szip(szip) => szip.working_memory(size),
             Self::Shuffle(_) => shuffle::WORKING,
-            // Blocks of 900,000 bytes, 4 bytes of tables for each.
-            Self::Bzip2 | Self::Bzip2Stream => 4 << 20,
+            Self::Bzip2 | Self::Bzip2Stream => BZIP2_TABLES,
             // Two blocks of up to 4 MiB, and what matches of the next ones may reach.
             Self::Lz4Frame => 9 << 20,
             Self::Blosc | Self::Bitshuffle(Bitshuffle { compressed: Some(_), .. }) => size.saturating_add(CONTEXT),
@@ -210,8 +214,7 @@ impl Filter {
             Self::Gzip => gunzip(stored, out),
             Self::Zstd => Codec::Zstd.decode_into(stored, out),
             Self::ZstdFrame => Codec::Zstd.decode_into(self.first_frame(stored)?, out),
-            Self::Bzip2 => self.read_exactly(MultiBzDecoder::new(stored), out),
-            Self::Bzip2Stream => self.read_exactly(BzDecoder::new(stored), out),
+            Self::Bzip2 | Self::Bzip2Stream => self.read_exactly(Bunzip2::new(self, stored)?, out),
             Self::Lz4 => Codec::Lz4.decode_into(stored, out),
             Self::Lz4Sized => {
                 let (stated, block) = self.split_u32(stored)?;
@@ -288,8 +291,7 @@ impl Filter {
                 return Ok(out);
             }
             Self::ZstdFrame => return Self::Zstd.decode_up_to(self.first_frame(stored)?, most),
-            Self::Bzip2 => return self.read_up_to(MultiBzDecoder::new(stored), most),
-            Self::Bzip2Stream => return self.read_up_to(BzDecoder::new(stored), most),
+            Self::Bzip2 | Self::Bzip2Stream => return self.read_up_to(Bunzip2::new(self, stored)?, most),
             Self::Lz4Frame => return self.read_up_to(One::new(lz4_flex::frame::FrameDecoder::new(stored)), most),
         };
         if stated > most {
@@ -510,7 +512,7 @@ impl<'a> Members<'a> {
 }
 
 impl Read for Members<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         loop {
             let read = self.0.read(buf)?;
             if read > 0 || buf.is_empty() {
@@ -521,6 +523,55 @@ impl Read for Members<'_> {
                 return Ok(0);
             }
             self.0 = GzDecoder::new(rest);
+        }
+    }
+}
+
+/// bzip2 streams. The library's own reader takes want of memory for damage.
+struct Bunzip2<'a> {
+    /// The bytes that are not used yet.
+    stored: &'a [u8],
+    decoder: bzip2::Decompress,
+    has_ended: bool,
+    is_one: bool,
+}
+
+impl<'a> Bunzip2<'a> {
+    fn new(filter: &Filter, stored: &'a [u8]) -> Result<Self, DecodeError> {
+        let decoder = Self::decoder().map_err(|_| DecodeError::Memory(BZIP2_TABLES))?;
+        Ok(Self { stored, decoder, has_ended: false, is_one: *filter == Filter::Bzip2Stream })
+    }
+
+    fn decoder() -> io::Result<bzip2::Decompress> {
+        // The library panics if its first memory is refused.
+        Vec::<u8>::new().try_reserve_exact(to_usize(BZIP2_TABLES))?;
+        Ok(bzip2::Decompress::new(false))
+    }
+}
+
+impl Read for Bunzip2<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.has_ended {
+                if self.is_one || self.stored.is_empty() {
+                    return Ok(0);
+                }
+                (self.decoder, self.has_ended) = (Self::decoder()?, false);
+            }
+            let (before_in, before_out) = (self.decoder.total_in(), self.decoder.total_out());
+            let status = self.decoder.decompress(self.stored, buf)?;
+            let taken = to_usize(self.decoder.total_in() - before_in);
+            let came = to_usize(self.decoder.total_out() - before_out);
+            self.stored = self.stored.get(taken..).unwrap_or_default();
+            match status {
+                bzip2::Status::MemNeeded => return Err(io::ErrorKind::OutOfMemory.into()),
+                bzip2::Status::StreamEnd => self.has_ended = true,
+                _ if taken == 0 && came == 0 => return Err(io::Error::other("it ends early")),
+                _ => {}
+            }
+            if came > 0 {
+                return Ok(came);
+            }
         }
     }
 }
@@ -538,7 +589,7 @@ impl<R: Read> One<R> {
 }
 
 impl<R: Read> Read for One<R> {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.is_done || buf.is_empty() {
             return Ok(0);
         }
@@ -560,7 +611,10 @@ impl<R: Read> Exactly<'_, R> {
             match self.reader.read(rest) {
                 Ok(0) => break,
                 Ok(read) => filled += read,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                    return Err(DecodeError::Memory(self.filter.working_memory(out.len() as u64)));
+                }
                 Err(error) => return Err(self.filter.corrupt(error)),
             }
         }

@@ -51,12 +51,17 @@ pub(super) fn decompress(out: &mut [u8], stored: &[u8]) -> zstd_safe::SafeResult
     })
 }
 
-/// The number of a zstd error (`zstd_errors.h`); error codes are these numbers, negated.
-pub(super) const TOO_LITTLE_ROOM: usize = 70;
+/// Numbers of zstd errors (`zstd_errors.h`); error codes are these numbers, negated.
+const NO_MEMORY: usize = 64;
+const TOO_LITTLE_ROOM: usize = 70;
 
-/// Returns whether an error code of zstd has this number.
-pub(super) fn is_error(code: usize, number: usize) -> bool {
-    code.wrapping_neg() == number
+/// Returns what an error code of zstd means, for `size` bytes that were to be decoded with a window.
+pub(super) fn failed(code: usize, size: u64, window: u64) -> DecodeError {
+    match code.wrapping_neg() {
+        NO_MEMORY => DecodeError::Memory(Codec::Zstd.working_memory(window, 0, size)),
+        TOO_LITTLE_ROOM => DecodeError::Size { got: size + 1, size },
+        _ => Codec::Zstd.corrupt(zstd_safe::get_error_name(code)),
+    }
 }
 
 impl<R: Read> Frames<R> {
@@ -112,12 +117,8 @@ impl<R: Read> Frames<R> {
         let size = out.len() as u64;
         let mut input = InBuffer::around(self.input.get(self.from..self.to).unwrap_or_default());
         let mut output = OutBuffer::around_pos(out, filled);
-        let left = self.context.decompress_stream(&mut output, &mut input).map_err(|code| {
-            match is_error(code, TOO_LITTLE_ROOM) {
-                true => DecodeError::Size { got: size + 1, size },
-                false => Codec::Zstd.corrupt(zstd_safe::get_error_name(code)),
-            }
-        })?;
+        let left = self.context.decompress_stream(&mut output, &mut input);
+        let left = left.map_err(|code| failed(code, size, self.window))?;
         let (taken, reached) = (input.pos(), output.pos());
         if self.from == self.to && reached == filled {
             return Err(Codec::Zstd.corrupt("it ends inside a frame"));
@@ -141,8 +142,7 @@ impl<R: Read> Frames<R> {
 }
 
 fn set(context: &mut DCtx<'static>, parameter: DParameter) -> Result<(), DecodeError> {
-    let set = context.set_parameter(parameter).map(drop);
-    set.map_err(|code| Codec::Zstd.corrupt(zstd_safe::get_error_name(code)))
+    context.set_parameter(parameter).map(drop).map_err(|code| failed(code, 0, 0))
 }
 
 /// Decodes consecutive zstd frames into `out`, which has exactly their size. No window is needed because they are

@@ -182,7 +182,10 @@ fn read(source: &dyn Source, member: &Member, class: Class) -> Result<Vec<u8>, F
         let mut bytes = zeros(to_usize(block.size)).map_err(crate::source::SourceError::from)?;
         match block.codec.decode_into(&stored, &mut bytes) {
             Ok(()) => bytes,
-            Err(error) => return refused(class, format!("{}: {error}", name())),
+            Err(error) => match error.of_source() {
+                Ok(error) => return Err(error.into()),
+                Err(error) => return refused(class, format!("{}: {error}", name())),
+            },
         }
     };
     match block.crc {

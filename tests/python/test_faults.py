@@ -309,6 +309,13 @@ def test_a_decoder_that_cannot_be_started_is_no_damage():
     assert codes.keys() == {0, 2}, codes
 
 
+def test_want_of_memory_is_no_damage():
+    """What bzip2 could not have memory for was not looked at: that is exit code 2, if the process goes on at all."""
+    for megabytes in range(28, 42, 2):
+        done = run("verify", FIXTURES / "drive.bag", preexec_fn=limited(resource.RLIMIT_AS, megabytes << 20))
+        assert done.returncode != 1, (megabytes, done.stdout)
+
+
 def test_a_decoder_where_memory_is_limited_already():
     # As a user, who may not raise a limit.
     user = ["setpriv", "--bounding-set", "-sys_resource", "--inh-caps", "-sys_resource"] if os.geteuid() == 0 else []

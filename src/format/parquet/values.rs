@@ -84,9 +84,9 @@ fn decompress(codec: &Codec, stored: &[u8], size: u32, memory: &dyn Memory) -> R
         return Ok(Vec::new());
     }
     memory.reserve(u64::from(size).saturating_add(working(codec, stored.len(), size)))?;
-    codec.decode(stored, size.into()).map_err(|error| match error {
-        crate::codec::DecodeError::Source(error) => error.into(),
-        error => PartError::Damaged(error.to_string()),
+    codec.decode(stored, size.into()).map_err(|error| match error.of_source() {
+        Ok(error) => error.into(),
+        Err(error) => PartError::Damaged(error.to_string()),
     })
 }
 

@@ -69,7 +69,11 @@ impl Texts {
             if let Some(crc) = block.crc.filter(|crc| crc.kind.of(&encoded) != crc.value) {
                 return Err(fault(format!("its checksum is not {:08x}", crc.value)));
             }
-            let mut bytes = decode(&block.codec, encoded, memory)?.map_err(|error| fault(error.to_string()))?;
+            let decoded = decode(&block.codec, encoded, memory)?;
+            let mut bytes = decoded.map_err(|error| match error.of_source() {
+                Ok(error) => Fault::from(error),
+                Err(error) => fault(error.to_string()),
+            })?;
             memory.reserve(count.min(bytes.len() as u64 / 4).saturating_mul(12))?;
             let places = self.places(&bytes, count).map_err(fault)?;
             bytes.extend(places.into_iter().flat_map(u32::to_le_bytes));
