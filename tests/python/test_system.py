@@ -135,6 +135,21 @@ def test_exit_codes(mnt):
     assert run("mount", FIXTURES, mnt).returncode == 0
 
 
+def test_a_mount_that_fails_while_it_starts_leaves_nothing(mnt):
+    """Too few descriptors."""
+    codes = set()
+    for least in range(4, 40, 3):
+        command = ["sh", "-c", f"ulimit -n {least}; exec \"$0\" mount \"$1\" \"$2\"", BIN, FIXTURES, mnt]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        codes.add(done.returncode)
+        assert b"panicked" not in done.stderr, (least, done.stderr)
+        if done.returncode == 0:
+            run("umount", mnt, check=True)
+        # A dead mount would be an error.
+        assert os.listdir(mnt) == [], (least, done.stderr)
+    assert codes - {0}, codes
+
+
 def test_mkdir_and_rmdir(tmp_path):
     mnt = tmp_path / "not" / "there yet"
     run("mount", "--mkdir", "--rmdir", FIXTURES, mnt, check=True)

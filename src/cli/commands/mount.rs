@@ -163,18 +163,20 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
             .threads
             .unwrap_or_else(|| thread::available_parallelism().map_or(1, |n| (n.get() / 2).clamp(1, 8))),
     };
+    check_descriptors().context("starting to serve")?;
     let mount = Mount::new(vfs.clone(), &mountpoint, &config).map_err(|error| explain(&error, &mountpoint))?;
     let own = mounts::just_made(&mountpoint)?;
+    let starting = Starting(&own);
 
     // Everything that ends the mount is sent here.
     let (ended, end) = mpsc::channel();
     let by_signal = ended.clone();
     // Without a terminal to hang up, or with a log to open again, SIGHUP does not end the mount.
     let stays = in_background || running.log_file.is_some() || !io::stderr().is_terminal();
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1]).context("signals")?;
+    let mut caught = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1]).context("signals")?;
     let to_refresh = Arc::downgrade(&vfs);
-    thread::spawn(move || {
-        for signal in signals.forever() {
+    let by_signals = move || {
+        for signal in caught.forever() {
             match signal {
                 SIGUSR1 => logging::raise(),
                 SIGHUP if stays => {
@@ -186,10 +188,10 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
                 signal => drop(by_signal.send(End::Signal(signal))),
             }
         }
-    });
-    thread::spawn(move || {
-        let _ = ended.send(End::Session(mount.serve()));
-    });
+    };
+    thread::Builder::new().name("signals".into()).spawn(by_signals).context("starting a thread")?;
+    let session = move || drop(ended.send(End::Session(mount.serve())));
+    thread::Builder::new().name("session".into()).spawn(session).context("starting a thread")?;
 
     let begin = || -> anyhow::Result<()> {
         // The first answer shows that the mount works. Another process asks: if this one ended meanwhile, a thread that
@@ -217,13 +219,11 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
             ));
         }
         log::info!("{} is mounted on {}", vfs.source().display(), mountpoint.display());
-        running.begin(&vfs, &own);
+        running.begin(&vfs, &own)?;
         if in_background { leave_terminal() } else { Ok(()) }
     };
-    if let Err(error) = begin() {
-        let _ = umount::detach(&own).inspect_err(|error| log::debug!("{error:#}"));
-        return Err(error);
-    }
+    begin()?;
+    std::mem::forget(starting);
     let end = end.recv().context("the mount's threads are gone")?;
     running::notify("STOPPING=1");
     let ended = match end {
@@ -238,6 +238,22 @@ pub(in crate::cli) fn run(arguments: &Arguments, command_line: &[OsString]) -> a
     };
     vfs.finish();
     ended
+}
+
+/// A mount that is starting. Dropping this takes it away: nobody would serve it.
+struct Starting<'a>(&'a mounts::Mount);
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        let _ = umount::detach(self.0).inspect_err(|error| log::debug!("{error:#}"));
+    }
+}
+
+/// Fails if this process may open too few files to find and take away what it mounts.
+fn check_descriptors() -> io::Result<()> {
+    /// Descriptors that starting takes: of the session, of the signals, of the probe.
+    const LEAST: usize = 16;
+    (0..LEAST).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<_>>>().map(drop)
 }
 
 enum End {

@@ -98,17 +98,18 @@ impl Probe {
     pub(in crate::cli) fn answer(mut self, end: Instant) -> anyhow::Result<Option<Vec<u8>>> {
         let Some(mut stdout) = self.0.stdout.take() else { return Ok(None) };
         let (give, take) = mpsc::channel();
-        thread::spawn(move || {
+        let read = move || {
             let mut said = Vec::new();
             give.send(stdout.read_to_end(&mut said).map(|_| said))
-        });
+        };
+        thread::Builder::new().name("probe".into()).spawn(read).context("starting a thread")?;
         let Ok(said) = take.recv_timeout(end.saturating_duration_since(Instant::now())) else {
             // It cannot be waited for. It ends when what it asks answers or is gone.
             let _ = self.0.kill();
             return Ok(None);
         };
         // It has closed its output, so it is about to end.
-        thread::spawn(move || self.0.wait());
+        let _ = thread::Builder::new().name("probe".into()).spawn(move || self.0.wait());
         said.context("reading from a probe").map(Some)
     }
 }

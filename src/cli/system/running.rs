@@ -97,18 +97,24 @@ impl RunningOptions {
     }
 
     /// Starts what runs while the mount exists.
-    pub(in crate::cli) fn begin(&self, vfs: &Arc<Vfs>, mount: &Mount) {
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(in crate::cli) fn begin(&self, vfs: &Arc<Vfs>, mount: &Mount) -> anyhow::Result<()> {
         if let Some(limit) = self.idle_timeout {
             let (vfs, mount) = (vfs.clone(), mount.clone());
-            thread::spawn(move || end_when_idle(&vfs, &mount, limit));
+            let end = move || end_when_idle(&vfs, &mount, limit);
+            thread::Builder::new().name("idle".into()).spawn(end).context("starting a thread")?;
         }
         let pid = std::process::id();
         let shown = format!("{} on {}", escape::path(vfs.source()), escape::path(&mount.at));
         notify(&format!("READY=1\nMAINPID={pid}\nSTATUS={shown}"));
         if let Some(interval) = watchdog_interval() {
             let mountpoint = mount.at.clone();
-            thread::spawn(move || feed_watchdog(&mountpoint, interval));
+            let feed = move || feed_watchdog(&mountpoint, interval);
+            thread::Builder::new().name("watchdog".into()).spawn(feed).context("starting a thread")?;
         }
+        Ok(())
     }
 }
 
