@@ -2,6 +2,7 @@
 
 import collections
 import ctypes
+import io
 import json
 import os
 import struct
@@ -233,3 +234,18 @@ def test_sequences_of_the_references_of_hdf5_1_12(tmp_path):
         found = [json.loads(line) for line in (mnt / "x.h5/rows.jsonl").read_text().splitlines()]
     g, d = {"path": "/g"}, {"path": "/g/d"}
     assert found == [[g, d, d], [], [d, d]]
+
+
+def test_virtual_datasets_that_multiply(tmp_path):
+    """Each takes its elements thirty times from the one before: the last one 24 million times from a dataset."""
+    with h5py.File(tmp_path / "x.h5", "w", libver="latest") as file:
+        file["v0"] = np.arange(4)
+        for level in range(1, 6):
+            layout = h5py.VirtualLayout(shape=(4,), dtype=file["v0"].dtype)
+            for _ in range(30):
+                layout[0:4] = h5py.VirtualSource(".", f"v{level - 1}", shape=(4,))[0:4]
+            file.create_virtual_dataset(f"v{level}", layout)
+    shown = run("cat", tmp_path / "x.h5/v3.npy", check=True).stdout
+    assert np.load(io.BytesIO(shown)).tolist() == [0, 1, 2, 3]
+    done = run("cat", tmp_path / "x.h5/v5.npy")
+    assert done.returncode == 1 and "too many mappings" in done.stderr

@@ -111,17 +111,17 @@ pub(super) fn stored(
 ) -> Result<View, Fault> {
     match dataset.layout {
         Layout::Chunked(_) => Ok(grid(store, context, at, dataset, form)?.view()),
-        _ => unturned(store, context, at, dataset, 0),
+        _ => unturned(store, context, at, dataset, &outside::Way::default()),
     }
 }
 
-/// Returns the elements of a dataset exactly as they are stored, in C order. `depth` virtual datasets lead to it.
+/// Returns the elements of a dataset exactly as they are stored, in C order. `way` is how a read comes to it.
 pub(super) fn unturned(
     store: &Arc<Store>,
     context: &ReadContext,
     at: Place,
     dataset: &Dataset,
-    depth: u32,
+    way: &outside::Way,
 ) -> Result<View, Fault> {
     let size = dataset.space.elements().unwrap_or(0).saturating_mul(dataset.datatype.size);
     let base = store.superblock.sizes.base;
@@ -145,7 +145,7 @@ pub(super) fn unturned(
             let make = || chunks::grid(store, at, dataset, Turn::No);
             if dataset.datatype.size > LARGE { make()?.view() } else { store.grid(context, at, false, make)?.view() }
         }
-        Layout::Virtual(..) => outside::mapped(store, context, at, dataset, size, depth)?,
+        Layout::Virtual(..) => outside::mapped(store, context, at, dataset, size, way)?,
     })
 }
 

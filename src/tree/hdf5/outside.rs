@@ -39,6 +39,9 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 const DEPTH: u32 = 8;
 const LINKS: u32 = 16;
 
+/// Most mappings of virtual datasets that others lead to, for one read.
+const LOOKED_AT: u64 = 1 << 20;
+
 /// Most datasets that the names of one mapping may stand for.
 const NUMBERED: u64 = 1 << 16;
 
@@ -176,6 +179,29 @@ pub(super) fn external(store: &Arc<Store>, context: &ReadContext, at: Place, siz
     Ok(view.followed_by(Missing { place: store.superblock.sizes.base.saturating_add(at), reason }.view(left)))
 }
 
+/// How a read comes to a virtual dataset.
+#[derive(Clone, Default)]
+pub(super) struct Way {
+    /// How many virtual datasets lead to it.
+    depth: u32,
+    /// Mappings of such datasets that the read looked at, on all ways.
+    looked_at: Arc<AtomicU64>,
+}
+
+impl Way {
+    fn to_next(&self) -> Self {
+        Self { depth: self.depth + 1, looked_at: self.looked_at.clone() }
+    }
+
+    /// Counts a mapping.
+    fn look(&self) -> Result<(), Fault> {
+        match self.depth > 0 && self.looked_at.fetch_add(1, Relaxed) >= LOOKED_AT {
+            true => Err(fault(0, "virtual datasets that lead to each other by too many mappings")),
+            false => Ok(()),
+        }
+    }
+}
+
 /// The stored elements of a virtual dataset.
 struct Mapped {
     store: Arc<Store>,
@@ -183,7 +209,7 @@ struct Mapped {
     dataset: Arc<Held<Described>>,
     dims: Vec<u64>,
     element: u64,
-    depth: u32,
+    way: Way,
 }
 
 impl std::fmt::Debug for Mapped {
@@ -199,26 +225,26 @@ struct Taken {
     dims: Vec<u64>,
 }
 
-/// Returns the stored elements of the virtual dataset at an address. `depth` virtual datasets lead to it.
+/// Returns the stored elements of the virtual dataset at an address.
 pub(super) fn mapped(
     store: &Arc<Store>,
     context: &ReadContext,
     at: Place,
     dataset: &Dataset,
     size: u64,
-    depth: u32,
+    way: &Way,
 ) -> Result<View, Fault> {
     let place = store.superblock.sizes.base.saturating_add(at);
     let element = dataset.datatype.size;
     if element > limits::PIECE as u64 {
         return Ok(Missing { place, reason: "elements that are too large".into() }.view(size));
     }
-    if depth >= DEPTH {
+    if way.depth >= DEPTH {
         return Ok(Missing { place, reason: "virtual datasets that lead to each other".into() }.view(size));
     }
-    let described = store.object_at(context, at, depth)?;
+    let described = store.object_at(context, at, way.depth)?;
     let dims = dims_of(dataset);
-    let mapped = Mapped { store: store.clone(), at, dataset: described, dims, element, depth };
+    let mapped = Mapped { store: store.clone(), at, dataset: described, dims, element, way: way.clone() };
     Ok(View::default().with_rendered(size, mapped))
 }
 
@@ -263,11 +289,14 @@ impl Mapped {
             Some(fill) => out.chunks_exact_mut(fill.len().max(1)).for_each(|out| out.copy_from_slice(fill)),
             None => out.fill(0),
         }
+        // The first one of a read begins to count.
+        let way = if self.way.depth == 0 { &Way::default() } else { &self.way };
         let mappings = self.store.mappings(reader, self.at)?;
         let memory = WorkingMemory::of_reader(reader);
         memory.hold();
         for mapping in mappings.found.as_ref().map_err(Damage::fault)? {
             wanted::check().map_err(|error| Fault::from(crate::source::SourceError::from(error)))?;
+            way.look()?;
             memory.reserve(mapping.target.places_usage() + mapping.source.places_usage())?;
             let target = mapping.target.places(&self.dims).map_err(|reason| self.fault(reason))?;
             match (mapping.target.unlimited(), mapping.is_pattern) {
@@ -281,11 +310,11 @@ impl Mapped {
                         let mut axes = target.axes.to_vec();
                         axes.splice(axis..=axis, [block]);
                         let target = Places { axes: axes.into(), dims: target.dims.clone() };
-                        self.fill_from(reader, mapping, Some(number), target, &elements, out)?;
+                        self.fill_from(reader, way, (mapping, Some(number)), target, &elements, out)?;
                     }
                 }
                 (None, true) => return Err(self.fault("a mapping of numbered names to a place")),
-                (_, false) => self.fill_from(reader, mapping, None, target, &elements, out)?,
+                (_, false) => self.fill_from(reader, way, (mapping, None), target, &elements, out)?,
             }
         }
         Ok(())
@@ -295,8 +324,8 @@ impl Mapped {
     fn fill_from(
         &self,
         reader: &ReadContext,
-        mapping: &Mapping,
-        number: Option<u64>,
+        way: &Way,
+        (mapping, number): (&Mapping, Option<u64>),
         target: Places<'_>,
         elements: &Range<u64>,
         out: &mut [u8],
@@ -307,7 +336,7 @@ impl Mapped {
         let described = self.dataset.found.as_ref().map_err(Damage::fault)?;
         let own = described.object.dataset().ok_or_else(|| self.fault("no dataset"))?;
         let without_limit = mapping.target.unlimited();
-        let Some(taken) = self.taken(reader, own, mapping, number)? else {
+        let Some(taken) = self.taken(reader, way, own, (mapping, number))? else {
             // What stands for any number of datasets, or grows with one, maps nothing of those that are missing.
             if without_limit.is_some() {
                 return Ok(());
@@ -388,11 +417,11 @@ impl Mapped {
     fn taken(
         &self,
         reader: &ReadContext,
+        way: &Way,
         own: &Dataset,
-        mapping: &Mapping,
-        number: Option<u64>,
+        (mapping, number): (&Mapping, Option<u64>),
     ) -> Result<Option<Taken>, Fault> {
-        let Some(found) = source_of(&self.store, reader, mapping, number, self.depth)? else { return Ok(None) };
+        let Some(found) = source_of(&self.store, reader, mapping, number, way.depth)? else { return Ok(None) };
         let SourceOf { other, context, at, described } = found;
         let store = other.as_ref().map_or(&self.store, |other| &other.store);
         let shown = || String::from_utf8_lossy(&mapping.dataset).into_owned();
@@ -406,7 +435,7 @@ impl Mapped {
         if other.is_some() && dataset.datatype.is_in_heap() {
             return Err(self.fault("texts, sequences or references that another file holds"));
         }
-        let view = elements::unturned(store, &context, at, dataset, self.depth + 1)?;
+        let view = elements::unturned(store, &context, at, dataset, &way.to_next())?;
         Ok(Some(Taken { context, view, dims: dims_of(dataset) }))
     }
 }
