@@ -56,6 +56,16 @@ pub trait Rows: Debug + Send + Sync {
     ) -> Result<(), Fault> {
         self.each(reader, memory, rows, &mut |row| each(row.map_or(0, |row| row.len() as u64)))
     }
+
+    /// Returns the end of a run at the beginning of some rows, and whether all rows of this run are the same. A format
+    /// that knows such runs without reading the rows should implement this.
+    ///
+    /// # Errors
+    /// [`Fault`] if that cannot be known now.
+    fn run(&self, reader: &ReadContext, rows: Range<u64>) -> Result<(u64, bool), Fault> {
+        let _ = reader;
+        Ok((rows.end, false))
+    }
 }
 
 /// How a file shows rows.
@@ -176,19 +186,36 @@ impl Shown {
                 index.extend(row.to_le_bytes().into_iter().chain(end.to_le_bytes()));
                 Ok(wanted::check().map_err(SourceError::from)?)
             };
-            self.each_length(reader, memory, 0..count, &mut |length| {
+            // Takes as many rows of a length as belong together.
+            let mut take = |many: u64, length: u64| -> Result<u64, Fault> {
                 if noted.is_none_or(|(from, begin)| row - from >= STEP || end - begin >= FAR) {
                     note(row, end)?;
                     noted = Some((row, end));
                 }
-                row += 1;
-                end = end.saturating_add(length);
-                Ok(())
-            })?;
-            note(row, end)?;
-            if row != count {
-                return Err(Fault::refused(format!("{row} rows, where {count} are stated")));
+                let taken = many.min(STEP).min((FAR / length.max(1)).max(1));
+                (row, end) = (row + taken, end.saturating_add(length.saturating_mul(taken)));
+                Ok(many - taken)
+            };
+            let mut at = 0;
+            while at < count {
+                let (behind, are_same) = rows.run(reader, at..count)?;
+                let behind = behind.clamp(at + 1, count);
+                let read = if are_same { at + 1 } else { behind };
+                let (mut number, mut last) = (at, 0);
+                self.each_length(reader, memory, at..read, &mut |length| {
+                    (number, last) = (number + 1, length);
+                    take(1, length).map(drop)
+                })?;
+                if number != read {
+                    return Err(Fault::refused(format!("{number} rows, where {count} are stated")));
+                }
+                let mut left = behind - read;
+                while left > 0 {
+                    left = take(left, last)?;
+                }
+                at = behind;
             }
+            note(row, end)?;
             Ok(Buffer::from(index))
         });
         Ok(Index(made?))

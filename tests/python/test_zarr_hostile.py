@@ -292,3 +292,33 @@ def test_a_bomb_in_an_archive(tmp_path):
         assert is_eio(mnt / "bomb.zarr.zip/b.bin", 0, 1)
         assert is_eio(mnt / "lying.zarr.zip/a.npy", 144, 16, errno.ENOMEM)
         assert peak_memory(mnt) < 400
+
+
+def test_texts_of_which_almost_none_are_stored(tmp_path):
+    """A document alone says that there are millions of chunks. None of them is looked for."""
+    chunks = {"name": "regular", "configuration": {"chunk_shape": [5]}}
+    text = {"data_type": "string", "chunk_grid": chunks, "codecs": [{"name": "vlen-utf8"}], "fill_value": "fill"}
+    put(tmp_path, "x.zarr/zarr.json", v3([60_000_003], [5], **text))
+    stored = [f"row {number}" * (number % 3) for number in range(5)]
+    encoded = b"".join(struct.pack("<I", len(row)) + row.encode() for row in stored)
+    for chunk in (1_000_000, 7_000_000):
+        put(tmp_path, f"x.zarr/c/{chunk}", struct.pack("<I", 5) + encoded)
+    before = time.monotonic()
+    with mounted(tmp_path) as mnt:
+        folder = mnt / "x.zarr"
+        [lines] = folder.glob("*.jsonl")
+        line = len(b'"fill"\n')
+        more = sum(len(json.dumps(row)) + 1 - line for row in stored)
+        assert lines.stat().st_size == 60_000_003 * line + 2 * more
+        [offsets] = folder.glob("*/offsets.npy")
+        offsets = np.load(offsets, mmap_mode="r")
+        assert offsets[35_000_000] == 35_000_000 * 4 + sum(len(row) - 4 for row in stored)
+        with open(lines, "rb") as file:
+            file.seek(35_000_000 * line + more - 2 * line)
+            shown = ["fill", "fill", *stored, "fill"]
+            expected = "".join(json.dumps(row) + "\n" for row in shown).encode()
+            assert file.read(len(expected)) == expected
+            file.seek(-2 * line, os.SEEK_END)
+            assert file.read() == b'"fill"\n' * 2
+        del offsets
+    assert time.monotonic() - before < 30

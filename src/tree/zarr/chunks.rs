@@ -29,7 +29,7 @@ use crate::{
 /// chunks before the steps on elements are undone, listings of chunks, and chunks of texts.
 const INDEX: Tag = Tag::Own(0);
 pub(super) const RAW: Tag = Tag::Own(1);
-pub(super) const LISTING: Tag = Tag::Own(2);
+const LISTING: Tag = Tag::Own(2);
 pub(super) const TEXTS: Tag = Tag::Own(3);
 
 /// Most levels of shards.
@@ -358,8 +358,26 @@ impl Stored {
         block.ok_or_else(|| self.refused("too many codecs"))
     }
 
+    /// Returns the numbers of all stored chunks in ascending order, as little-endian 64-bit numbers.
+    ///
+    /// # Errors
+    /// [`Fault`] if the store cannot be listed.
+    pub(super) fn listed(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
+        let key = Key::new(reader.container, LISTING, self.number, 0);
+        describe::kept_as(reader, key, |memory| {
+            let mut numbers: Vec<u64> = Vec::new();
+            self.each_stored(reader, !self.written.shards.is_empty(), &mut |number| {
+                memory.reserve(3 * 8)?;
+                numbers.push(number);
+                Ok(())
+            })?;
+            numbers.sort_unstable();
+            Ok(Buffer::from(numbers.into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>()))
+        })
+    }
+
     /// Calls `each` with the numbers of all stored chunks of an array in shards, or of all outer ones.
-    pub(super) fn each_stored(
+    fn each_stored(
         &self,
         reader: &ReadContext,
         in_shards: bool,

@@ -8,15 +8,14 @@ use std::{
 
 use super::{
     ArrayNode, Shown,
-    chunks::{self, LISTING, RAW, Stored},
+    chunks::{self, RAW, Stored},
     refused::Refused,
     store::Place,
 };
 use crate::{
-    cache::{BlockError, Buffer, Key, Tag},
+    cache::{BlockError, Key, Tag},
     codec::Codec,
     format::Block,
-    tree::describe,
     view::{Bytes, Data, Fault, ReadContext, Rendered, View, grid},
 };
 
@@ -65,18 +64,7 @@ pub(super) fn list(
     each: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<(), Fault> {
     let Some(stored) = &item.stored else { return Ok(()) };
-    let key = Key::new(reader.container, LISTING, stored.number, 0);
-    let listed = describe::kept_as(reader, key, |memory| {
-        let mut numbers: Vec<u64> = Vec::new();
-        stored.each_stored(reader, !stored.written.shards.is_empty(), &mut |number| {
-            use crate::source::Memory;
-            memory.reserve(3 * 8)?;
-            numbers.push(number);
-            Ok(())
-        })?;
-        numbers.sort_unstable();
-        Ok(Buffer::from(numbers.into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>()))
-    })?;
+    let listed = stored.listed(reader)?;
     let with_decoded = item.reason().is_none();
     let names = if with_decoded { 2 } else { 1 };
     let skipped = usize::try_from(from / names).unwrap_or(usize::MAX);

@@ -154,6 +154,29 @@ impl Rows for Texts {
         self.count
     }
 
+    /// By the first axis: elements of rows of chunks of which none is stored are the same.
+    fn run(&self, reader: &ReadContext, rows: Range<u64>) -> Result<(u64, bool), Fault> {
+        let Some(stored) = &self.stored else { return Ok((rows.end, true)) };
+        let listed = match stored.listed(reader) {
+            Ok(listed) => listed,
+            Err(fault) if fault.would_block_for().is_some() => return Err(fault),
+            // Each chunk is looked up then.
+            Err(_) => return Ok((rows.end, false)),
+        };
+        let Some(chunk) = stored.written.chunk.first() else { return Ok((rows.end, false)) };
+        let elements = stored.shape.iter().skip(1).product::<u64>().saturating_mul(*chunk).max(1);
+        let across = chunks::counts(&stored.shape, &stored.written.chunk).skip(1).product::<u64>().max(1);
+        let numbers = listed.as_chunks::<8>().0;
+        let first = rows.start / elements;
+        let at = numbers.partition_point(|number| u64::from_le_bytes(*number) / across < first);
+        let next = numbers.get(at).map(|number| u64::from_le_bytes(*number) / across);
+        Ok(match next {
+            Some(next) if next == first => ((first + 1).saturating_mul(elements).min(rows.end), false),
+            Some(next) => (next.saturating_mul(elements).min(rows.end), true),
+            None => (rows.end, true),
+        })
+    }
+
     fn each(
         &self,
         reader: &ReadContext,
@@ -172,9 +195,19 @@ impl Rows for Texts {
             }
         }
         let mut current: Option<(Vec<u64>, Option<Chunk>)> = None;
-        let mut row = rows.start;
+        let has_several = rows.end - rows.start > Self::of_chunk(stored);
+        let (mut row, mut known) = (rows.start, rows.start);
         while row < rows.end {
             wanted::check().map_err(SourceError::from)?;
+            if has_several && row >= known {
+                let (behind, are_same) = self.run(reader, row..rows.end)?;
+                known = behind;
+                if are_same {
+                    (row..behind).try_for_each(|_| each(Some(&self.fill)))?;
+                    row = behind;
+                    continue;
+                }
+            }
             let place = chunks::place(row, shape);
             let chunk: Vec<u64> = place.iter().zip(size).map(|(at, size)| at / size.max(&1)).collect();
             let inside = place.iter().zip(size).map(|(at, size)| at % size.max(&1));
