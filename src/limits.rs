@@ -143,6 +143,10 @@ pub const PARQUET_VALUES: u64 = 1 << 27;
 /// Largest width and height of pictures that are shown as one array.
 pub const PICTURE_SIDE: u64 = 16_384;
 
+/// Most pictures of a stack of pixels or rows; a stack of more is shown as an array alone. A folder that is listed takes
+/// about 200 bytes of memory for each.
+pub const PICTURES: u64 = 1 << 22;
+
 /// Largest `meta/info.json` of a LeRobot data set, in bytes (`docs/formats/lerobot.md` 12).
 pub const LEROBOT_INFO: u64 = 16 << 20;
 

@@ -1,6 +1,6 @@
 //! NetCDF classic files: variables as arrays, texts and pictures, and their attributes (`docs/TREE.md`, section 14).
 
-use std::{borrow::Cow, collections::HashSet, sync::Arc};
+use std::{borrow::Cow, collections::HashSet, ops::Range, sync::Arc};
 
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
@@ -15,15 +15,15 @@ use super::{
     rows::{FixedTexts, Form, Padding, RowFiles},
 };
 use crate::{
-    cache::Buffer,
+    cache::{BlockError, Buffer},
     format::{
         DType,
-        netcdf::{self, Attribute, Kind, NetCdf, Values, Variable},
+        netcdf::{self, Attribute, Kind, NetCdf, Place, Values, Variable},
     },
     limits,
-    source::Memory,
+    source::{Memory, SourceError},
     view::{
-        Array, Data, Fault, ReadContext, Strided, View,
+        Array, Data, Fault, ReadContext, Rendered, Strided, View,
         attributes::{Attributes, Value},
         npy,
         png::Png,
@@ -175,7 +175,7 @@ fn pictures_of(found: &NetCdf, variable: &Variable) -> Option<(u32, u32, u8, u8)
     };
     let &[steps, height, width, ..] = &*shape else { return None };
     let side = 1..=SIDE;
-    (steps > 0 && side.contains(&height) && side.contains(&width)).then_some((
+    ((1..=limits::PICTURES).contains(&steps) && side.contains(&height) && side.contains(&width)).then_some((
         height as u32,
         width as u32,
         channels,
@@ -196,7 +196,7 @@ impl Variables {
     }
 
     /// Returns the elements of a variable as they are shown, or its stored bytes.
-    fn elements(&self, variable: &Variable) -> View {
+    fn elements(&self, number: u32, variable: &Variable) -> View {
         let (place, size) = (variable.place, variable.size);
         let swap = match shown(&self.found, variable) {
             Shown::Numbers(dtype) => dtype.size(),
@@ -205,7 +205,7 @@ impl Variables {
         let end = place.start.checked_add(size).filter(|end| *end <= self.length);
         match end {
             Some(end) if swap == 1 && place.width == size => View::stored(place.start..end),
-            _ => View::default().with_rendered(size, strided(variable, swap)),
+            _ => View::default().with_rendered(size, stored(number, variable, swap)),
         }
     }
 
@@ -213,7 +213,7 @@ impl Variables {
     fn texts(&self, number: u32) -> Option<RowFiles> {
         let variable = self.variable(number)?;
         let width = if let Shown::Texts(width) = shown(&self.found, variable) { width } else { variable.size };
-        let texts = FixedTexts::new(self.elements(variable), width, Padding::Nuls);
+        let texts = FixedTexts::new(self.elements(number, variable), width, Padding::Nuls);
         // The numbers of container.json and of the attributes' documents come first; then each variable has two.
         Some(RowFiles::new(texts, u64::from(self.documents) + 1 + 2 * u64::from(number)))
     }
@@ -257,9 +257,33 @@ impl Variables {
     }
 }
 
-fn strided(variable: &Variable, swap: u64) -> Strided {
-    let place = variable.place;
-    Strided { start: place.start, stride: place.stride, width: place.width, swap }
+fn stored(number: u32, variable: &Variable, swap: u64) -> Stored {
+    let Place { start, stride, width } = variable.place;
+    Stored { number, values: Strided { start, stride, width, swap } }
+}
+
+/// Values of a variable that may reach past the end of the file. A read there fails as any other of the variable does.
+#[derive(Debug)]
+struct Stored {
+    number: u32,
+    values: Strided,
+}
+
+impl Rendered for Stored {
+    fn is_copy(&self) -> bool {
+        true
+    }
+
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        self.values.fill(reader, part, out).map_err(|fault| match &*fault.error {
+            BlockError::Source(SourceError::OutOfRange { len, .. }) => {
+                let reason = format!("the file of {len} bytes ends before the last of these values");
+                let error = Arc::new(BlockError::Refused(reason));
+                Fault { block: Some(self.number), offset: *len, error }
+            }
+            _ => fault,
+        })
+    }
 }
 
 impl Content for Variables {
@@ -270,7 +294,7 @@ impl Content for Variables {
             File::Variable(number) => {
                 let variable = self.variable(number)?;
                 let Shown::Numbers(dtype) = shown(&self.found, variable) else { return None };
-                Some(Array::new(dtype, self.found.shape(variable), self.elements(variable)))
+                Some(Array::new(dtype, self.found.shape(variable), self.elements(number, variable)))
             }
             File::Attributes(shows) => self.attached.array(shows),
             File::Offsets(number) => self.texts(number).map(|texts| texts.offsets(1)),
@@ -287,9 +311,9 @@ impl Content for Variables {
                 let mut shape = self.found.shape(variable);
                 shape.pop();
                 let header = npy::header_of(&format!("|S{width}"), &shape);
-                View::inline(header).followed_by(self.elements(variable))
+                View::inline(header).followed_by(self.elements(number, variable))
             }
-            Shown::Text | Shown::Stored => self.elements(variable),
+            Shown::Text | Shown::Stored => self.elements(number, variable),
         }
     }
 
@@ -352,13 +376,18 @@ impl Content for Variables {
     fn frame(&self, folder: NodeIndex, number: u64) -> View {
         let picture = || {
             let at = self.pictures.binary_search_by_key(&folder, |(folder, _)| *folder).ok()?;
-            let variable = self.variable(self.pictures.get(at)?.1)?;
+            let of = self.pictures.get(at)?.1;
+            let variable = self.variable(of)?;
             let (height, width, channels, depth) = pictures_of(&self.found, variable)?;
             let size = u64::from(height) * u64::from(width) * u64::from(channels) * u64::from(depth);
-            let pixels = Data::Rendered(std::sync::Arc::new(strided(variable, depth.into())));
+            let pixels = Data::Rendered(Arc::new(stored(of, variable, depth.into())));
             Png::new(pixels, number.checked_mul(size)?, width, height, channels, depth)
         };
         picture().map_or_else(View::default, Png::view)
+    }
+
+    fn block_name(&self, number: u32) -> String {
+        self.variable(number).map_or_else(String::new, |variable| String::from_utf8_lossy(&variable.name).into_owned())
     }
 
     fn attributes(&self, node: NodeIndex) -> Option<NodeIndex> {

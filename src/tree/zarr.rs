@@ -328,7 +328,7 @@ impl ArrayNode {
             _ => return None,
         };
         let side = 1..=SIDE;
-        let is_picture = side.contains(height) && side.contains(width);
+        let is_picture = count <= limits::PICTURES && side.contains(height) && side.contains(width);
         is_picture.then_some(Pictures { count, height: *height as u32, width: *width as u32, channels, depth })
     }
 

@@ -249,3 +249,14 @@ def test_virtual_datasets_that_multiply(tmp_path):
     assert np.load(io.BytesIO(shown)).tolist() == [0, 1, 2, 3]
     done = run("cat", tmp_path / "x.h5/v5.npy")
     assert done.returncode == 1 and "too many mappings" in done.stderr
+
+
+def test_a_stack_of_billions_of_pictures_is_an_array(tmp_path):
+    """No chunk of them is stored. A folder of their names would take gigabytes."""
+    with h5py.File(tmp_path / "x.h5", "w", libver="latest") as file:
+        for name, count in (("few", 7), ("many", 2**31)):
+            file.create_dataset(name, shape=(count, 8, 8, 3), chunks=(1, 8, 8, 3), dtype="u1")
+    with mounted(tmp_path) as mnt:
+        assert sorted(os.listdir(mnt / "x.h5")) == ["container.json", "few", "few.npy", "many.npy"]
+        assert len(os.listdir(mnt / "x.h5/few")) == 7
+        assert np.load(mnt / "x.h5/many.npy", mmap_mode="r").shape == (2**31, 8, 8, 3)

@@ -12,6 +12,7 @@ import zlib
 
 import h5py
 import kastore
+import netCDF4
 import numpy as np
 import pytest
 import tskit
@@ -321,6 +322,19 @@ def test_an_attachment_is_named(tmp_path):
     (tmp_path / "a.mcap").write_bytes(stored.replace(b"some text of b", b"some text of c", 1))
     [problem] = verify(tmp_path, code=1)["problems"]
     assert (problem["path"], problem["block"]) == ("attachments/b.txt", "attachment 1")
+
+
+def test_a_wrong_number_of_records_is_one_problem_for_each_variable(tmp_path):
+    """netCDF4 believes the number, too, so the variables keep their shapes. Almost no value is there."""
+    data = bytearray((GOLDEN / "netcdf/cdf1.nc").read_bytes())
+    data[4] = 0x7F
+    (tmp_path / "x.nc").write_bytes(data)
+    with netCDF4.Dataset(tmp_path / "x.nc") as file:
+        shapes = {name: variable.shape for name, variable in file.variables.items() if "time" in variable.dimensions}
+    assert shapes["record_f4"][0] == int.from_bytes(data[4:8], "big")
+    result = verify(tmp_path / "x.nc", code=1)
+    assert sorted(problem["block"] for problem in result["problems"]) == sorted(shapes)
+    assert all(f"the file of {len(data)} bytes ends" in problem["message"] for problem in result["problems"])
 
 
 def test_advice_is_no_problem(tmp_path):

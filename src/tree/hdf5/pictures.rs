@@ -105,7 +105,7 @@ impl Pictures {
     }
 
     fn rows(context: &ReadContext, rows: &HeapRows, count: u64) -> Result<Option<Self>, Fault> {
-        if count > limits::TEXT_ROWS {
+        if count > limits::PICTURES {
             return Ok(None);
         }
         let memory = WorkingMemory::of_reader(context);

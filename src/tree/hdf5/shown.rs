@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     format::hdf5::{self, AttributesAt, Kind, Link, Target},
+    limits,
     source::SourceError,
     tree::{DESCRIPTION, NodeId, attributes, names},
     view::{Fault, ReadContext},
@@ -181,7 +182,8 @@ impl Hdf5 {
         described: &Described,
     ) -> Result<Option<Pictures>, Fault> {
         let Some(form) = &described.form else { return Ok(None) };
-        Pictures::of(self, context, described, form, &link.name, group.name())
+        let pictures = Pictures::of(self, context, described, form, &link.name, group.name())?;
+        Ok(pictures.filter(|pictures| pictures.count() <= limits::PICTURES))
     }
 
     /// Returns the files and folders that show a link.
