@@ -92,7 +92,11 @@ def make(kind: str, reason: str, **fields: Any) -> Exception:
         failed = made(number, text)
         failed.container = fields.get("container")  # type: ignore[attr-defined]
         return failed
-    return MemoryError(text) if kind == "OutOfMemory" else ValueError(text)
+    if kind != "OutOfMemory":
+        return ValueError(text)
+    refused = MemoryError(text)
+    refused.path = fields.get("path")  # type: ignore[attr-defined]
+    return refused
 
 
 def missing(path: str) -> NotFound:

@@ -107,7 +107,7 @@ class ShardFileSystem(AbstractFileSystem):  # type: ignore[misc]
         path = self._strip_protocol(path)
         try:
             return self._describe(self._node(path), path)
-        except DamagedBlock:
+        except (DamagedBlock, MemoryError):
             # What its folder lists is there, even if its size cannot be known.
             listed = self.ls(posixpath.dirname(path)) if posixpath.basename(path) else []
             found: dict[str, Any] | None = next((info for info in listed if info["name"] == path), None)
@@ -137,11 +137,12 @@ class ShardFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 child = next(children)
             except StopIteration:
                 return
-            except DamagedBlock as error:
+            except (DamagedBlock, MemoryError) as error:
                 # A file whose size cannot be known has none; the others are listed.
-                if not error.path or posixpath.dirname(error.path) != node.inside:
+                inside: str | None = getattr(error, "path", None)
+                if not inside or posixpath.dirname(inside) != node.inside:
                     raise
-                yield {"name": join(posixpath.basename(error.path)), "size": None, "type": "file"}
+                yield {"name": join(posixpath.basename(inside)), "size": None, "type": "file"}
             else:
                 yield self._describe(child, join(child.name))
 
@@ -150,7 +151,7 @@ class ShardFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self._node(path)
         except (FileNotFoundError, ValueError):
             return False
-        except DamagedBlock:
+        except (DamagedBlock, MemoryError):
             self.info(path)
         return True
 

@@ -2,6 +2,7 @@
 programs that take it as any filesystem."""
 
 import errno
+import gzip
 import json
 import multiprocessing
 import os
@@ -285,3 +286,27 @@ def test_a_size_that_is_not_true_takes_no_memory(tmp_path):
             read()
         assert raised.value.errno == errno.EIO
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < size >> 12
+
+
+def test_a_file_that_takes_too_much_memory_is_listed(tmp_path):
+    """The length of its text is known when its chunk is decoded, which the memory of this process is too small for."""
+    (tmp_path / "x.zarr/c").mkdir(parents=True)
+    chunks = {"name": "regular", "configuration": {"chunk_shape": [1]}}
+    codecs = [{"name": "vlen-utf8"}, {"name": "gzip", "configuration": {"level": 1}}]
+    document = {"zarr_format": 3, "node_type": "array", "shape": [1], "data_type": "string", "chunk_grid": chunks,
+                "chunk_key_encoding": {"name": "default"}, "fill_value": "", "codecs": codecs}
+    (tmp_path / "x.zarr/zarr.json").write_text(json.dumps(document))
+    text = b"a" * (100 << 20)
+    (tmp_path / "x.zarr/c/0").write_bytes(gzip.compress(struct.pack("<II", 1, len(text)) + text, 1))
+    fs = ShardFileSystem(source=str(tmp_path), skip_instance_cache=True)
+    sh.set_cache_size(1 << 20)
+    try:
+        sizes = {info["name"].split("/")[-1]: info["size"] for info in fs.ls("x.zarr")}
+        [lines] = [name for name in sizes if name.endswith(".jsonl")]
+        assert sizes[lines] is None and sizes["container.json"] > 0
+        assert sorted(fs.ls("x.zarr", detail=False)) == [f"x.zarr/{name}" for name in sorted(sizes)]
+        assert fs.exists(f"x.zarr/{lines}") and fs.info(f"x.zarr/{lines}")["size"] is None
+        with pytest.raises(MemoryError):
+            fs.cat_file(f"x.zarr/{lines}")
+    finally:
+        sh.set_cache_size(None)
