@@ -427,7 +427,7 @@ fn group(text: &str) -> Result<u32, String> {
 /// A number, or the one that a table of the system has for a name. `getent` is asked for names that other services know.
 fn named(table: &str, text: &str, what: &str) -> Result<u32, String> {
     if let Ok(number) = text.parse() {
-        return Ok(number);
+        return if number == u32::MAX { Err(format!("{number} is no {what}")) } else { Ok(number) };
     }
     let find =
         |text_of_table: &str| named_numbers(text_of_table).find_map(|(name, number)| (name == text).then_some(number));

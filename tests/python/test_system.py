@@ -131,6 +131,8 @@ def test_exit_codes(mnt):
     text = run("mount", "--help", check=True).stdout.decode()
     assert re.search(r"Exit codes: 0 .*\b1 .*\b2 ", text, re.S)
     assert run("mount", FIXTURES).returncode == 2
+    # (uid_t) -1 is nobody.
+    assert run("mount", "--uid", "4294967295", FIXTURES, mnt).returncode == 2
     assert run("mount", FIXTURES / "notes.txt", mnt).returncode == 1
     assert run("mount", FIXTURES, mnt).returncode == 0
 
