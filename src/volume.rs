@@ -107,6 +107,12 @@ impl Volume {
         self.vfs.problems()
     }
 
+    /// Closes files that are gone or were replaced, so that their space is given back to the disk. A mount does that every
+    /// few seconds; a program that keeps a volume for long calls this now and then.
+    pub fn sweep(&self) {
+        self.vfs.sweep();
+    }
+
     /// Returns the filesystem that is shown.
     pub(crate) fn vfs(&self) -> &Arc<Vfs> {
         &self.vfs

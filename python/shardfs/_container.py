@@ -54,7 +54,9 @@ class Container(Arrays):
         self.close()
 
     def close(self) -> None:
-        """Does nothing: objects are names, and what they opened belongs to the process."""
+        """Closes files that are gone or were replaced, of this or another container. Objects are names, and what they
+        opened belongs to the process: they can be used further."""
+        _process.sweep()
 
     @property
     def filename(self) -> str:

@@ -10,6 +10,7 @@ import errno
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -29,6 +30,8 @@ _size: int | None = None
 _cache: _core.Cache | None = None
 _volumes: dict[Where, _core.Volume] = {}
 _lock = threading.Lock()
+#: When files that are gone were last closed.
+_swept = 0.0
 #: Most folders and addresses that are kept open. The least recently used are closed first.
 _KEPT = 32
 
@@ -106,7 +109,22 @@ def node(source: Where, path: str, anew: bool = False) -> _core.Node:
             volume = _volumes.setdefault(source, volume)
             while len(_volumes) > _KEPT:
                 del _volumes[next(iter(_volumes))]
-    return volume.get(path, anew)
+    found = volume.get(path, anew)
+    sweep()
+    return found
+
+
+def sweep() -> None:
+    """Closes files that are gone or were replaced, so that their space is given back; once a second at most."""
+    global _swept
+    now = time.monotonic()
+    if now - _swept < 1:
+        return
+    _swept = now
+    with _lock:
+        volumes = list(_volumes.values())
+    for volume in volumes:
+        volume.sweep()
 
 
 def parts(source: Where) -> tuple[str, str | None, Links]:

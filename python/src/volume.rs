@@ -87,6 +87,12 @@ impl Volume {
             if is_far(&self.source) { waited(py, &self.source, look)? } else { detached(py, &self.source, look)? };
         Ok(Node::new(entry, self.source.clone()))
     }
+
+    /// Closes files that are gone or were replaced.
+    fn sweep(&self, py: Python<'_>) -> PyResult<()> {
+        let volume = self.volume.get()?;
+        guarded(py, || volume.sweep())
+    }
 }
 
 /// The container formats: name, suffixes, whether they are shown by default, and a line about each.

@@ -444,6 +444,27 @@ def test_read_many_and_read(episode):
         sh.read_many([container], threads=-1)
 
 
+def test_files_that_are_gone_are_closed(tmp_path):
+    """Their space is free when something is opened later, or a container is closed."""
+    def held():
+        # Also those of a name that is another file's now.
+        targets = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.islink(entry.path)]
+        return [target for target in targets if target.startswith(str(tmp_path)) and target.endswith("(deleted)")]
+
+    kept = episode_of(tmp_path / "kept.wshard", {"signal/flat": BLOCKS["signal/flat"]})
+    for way in (lambda: sh.open(kept), sh.open(kept).close):
+        for number in range(5):
+            path = episode_of(tmp_path / f"{number}.wshard", {"signal/flat": BLOCKS["signal/flat"]})
+            with sh.open(path) as container:
+                assert container["signal/flat"][7] == BLOCKS["signal/flat"][7]
+            path.unlink()
+        assert held()
+        time.sleep(1.1)
+        way()
+        assert not held()
+    assert sh.open(kept)["signal/flat"][7] == BLOCKS["signal/flat"][7]
+
+
 def test_eight_threads(episode):
     container, failures = sh.open(episode), []
 
