@@ -16,7 +16,7 @@ use super::{
     mounting,
     notify::{self, Behind},
 };
-use crate::{limits, store::own_mounts, vfs::Vfs};
+use crate::{limits, source::check_room, store::own_mounts, vfs::Vfs};
 
 /// Where and how a mount appears.
 #[derive(Debug, Clone)]
@@ -26,6 +26,9 @@ pub struct MountConfig {
     /// Threads that take requests from the kernel.
     pub threads: usize,
 }
+
+/// Bytes of the buffer into which a thread reads requests.
+const REQUEST: usize = 16 << 20;
 
 /// A mount that does not answer yet.
 pub struct Mount {
@@ -48,6 +51,8 @@ impl Mount {
         let largest_read = vfs.cache().usage().0 / limits::REPLIES_PART;
         let largest_read = (largest_read < limits::LARGEST_READ)
             .then(|| largest_read.clamp(limits::SMALLEST_READ, limits::LARGEST_READ) & !(limits::SMALLEST_READ - 1));
+        // The threads take this memory when they begin. Without it the process would end and leave a dead mount.
+        check_room(config.threads as u64, REQUEST)?;
         let device = mounting::make(vfs.source(), mountpoint, config.allow_other, largest_read)?;
         // If its root cannot be opened, another mount hides it: then no path below SOURCE leads to it either.
         let served = own_mounts::serve(mountpoint).ok();

@@ -137,11 +137,12 @@ def test_exit_codes(mnt):
     assert run("mount", FIXTURES, mnt).returncode == 0
 
 
-def test_a_mount_that_fails_while_it_starts_leaves_nothing(mnt):
-    """Too few descriptors."""
+@pytest.mark.parametrize("limit", ["-n", "-v"])
+def test_a_mount_that_fails_while_it_starts_leaves_nothing(limit, mnt):
+    """Too few descriptors, or no memory for a thread."""
     codes = set()
-    for least in range(4, 40, 3):
-        command = ["sh", "-c", f"ulimit -n {least}; exec \"$0\" mount \"$1\" \"$2\"", BIN, FIXTURES, mnt]
+    for least in range(4, 40, 3) if limit == "-n" else range(50_000, 74_000, 4000):
+        command = ["sh", "-c", f"ulimit {limit} {least}; exec \"$0\" mount \"$1\" \"$2\"", BIN, FIXTURES, mnt]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
         codes.add(done.returncode)
         assert b"panicked" not in done.stderr, (least, done.stderr)
