@@ -85,7 +85,10 @@ impl Place {
         let mut entry = Entry::root(Arc::new(vfs))?;
         for name in names {
             entry = entry.child(name)?.ok_or_else(|| {
-                anyhow!("{}: no '{}' there; `shardfs ls` shows what is", path.display(), name.display())
+                match std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+                    true => anyhow!("{}: is a device, a pipe or a socket", path.display()),
+                    false => anyhow!("{}: no '{}' there; `shardfs ls` shows what is", path.display(), name.display()),
+                }
             })?;
             entry = entry.or_behind()?;
             if entry.kind() == EntryKind::Link
