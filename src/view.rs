@@ -30,6 +30,7 @@ use crate::{
     format::Block,
     limits,
     source::{Bound, Leased, Mapped, SharedBytes, Source, SourceError, Wait, zeros},
+    store::is_would_block,
 };
 
 /// One virtual file.
@@ -221,9 +222,7 @@ impl Fault {
             BlockError::WouldBlock => Some(Wait::Always),
             BlockError::Source(SourceError::WouldBlock) => Some(Wait::Disk),
             // Memory that others must release first (`WorkingMemory`).
-            BlockError::Source(SourceError::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                Some(Wait::Always)
-            }
+            BlockError::Source(SourceError::Io(error)) if is_would_block(error) => Some(Wait::Always),
             _ => None,
         }
     }

@@ -181,6 +181,7 @@ impl Cache {
             }
         };
         if let Err(error) = std::thread::Builder::new().name("decode".into()).spawn(decode) {
+            let error = std::io::Error::other(format!("a thread for its decoder cannot be started: {error}"));
             self.finish(key, slot, || Err(BlockError::Source(error.into())));
         }
     }

@@ -263,7 +263,10 @@ impl Pool {
             let started = thread::Builder::new().name("video".into()).spawn(|| self.run());
             match started {
                 Ok(_) => state.threads += 1,
-                Err(error) if state.threads == 0 => return Err(Arc::new(SourceError::from(error).into())),
+                Err(error) if state.threads == 0 => {
+                    let reason = format!("a thread for its decoder cannot be started: {error}");
+                    return Err(Arc::new(SourceError::from(io::Error::other(reason)).into()));
+                }
                 Err(_) => {}
             }
         }

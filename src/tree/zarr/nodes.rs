@@ -10,6 +10,7 @@ use crate::{
         zarr::{Array, Json, JsonError, ZeroSize},
     },
     source::{Memory, Source, SourceError},
+    store::is_would_block,
     wanted,
 };
 
@@ -420,7 +421,7 @@ impl Reading<'_> {
 
 /// Returns whether the error means that the caller would have to wait for bytes.
 fn is_waiting(error: &SourceError) -> bool {
-    matches!(error, SourceError::Io(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    matches!(error, SourceError::Io(error) if is_would_block(error))
 }
 
 /// Returns the path of what is at a path below another one.
