@@ -405,7 +405,17 @@ fn fetched() -> (Arc<Slot>, Arc<Cache>, Box<dyn FnOnce() + Send>) {
 
 #[test]
 fn fetched_bytes_reach_each_reader_as_they_come() {
-    try_orders(|| {
+    fetched_bytes_reach_readers(true);
+}
+
+#[test]
+fn fetched_bytes_alone_wake_their_readers() {
+    // Who waits for the room wakes readers, too.
+    fetched_bytes_reach_readers(false);
+}
+
+fn fetched_bytes_reach_readers(is_room_wanted: bool) {
+    try_orders(move || {
         let (slot, cache, waiting) = fetched();
         let read = |at: usize, length: usize| -> Box<dyn FnOnce() + Send> {
             let slot = slot.clone();
@@ -420,10 +430,11 @@ fn fetched_bytes_reach_each_reader_as_they_come() {
             assert_eq!((filled.add(&[0, 1, 2]), filled.add(&[3]), filled.add(&[4, 5, 6, 7, 8, 9])), (3, 1, 4));
             budget.note_idle();
         });
-        let threads = vec![read(0, 2), read(2, 6), fill, waiting];
+        let mut threads = vec![read(0, 2), read(2, 6), fill];
+        threads.extend(Some(waiting).filter(|_| is_room_wanted));
         drop(slot);
         together(threads);
-        assert_eq!(cache.budget.used(), 0);
+        assert_eq!(cache.budget.used() == 0, is_room_wanted);
     });
 }
 
