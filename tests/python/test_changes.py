@@ -255,6 +255,16 @@ def test_truncated_while_mapped(make, source):
         assert seen_within(SOON, lambda: values(x) == {10})
 
 
+def states(reads, enough):
+    """Numbers of states, one after the other, for some seconds and until readers have read `enough`. A container is opened
+    once it was left alone for a tenth of a second: sometimes it is, sometimes not. States last longer on a slow machine."""
+    begin, value = time.monotonic(), 0
+    while (passed := time.monotonic() - begin) < 5 or reads[0] <= enough and passed < 120:
+        value += 1
+        yield value
+        time.sleep((0.02 + 0.15 * (value % 3)) * max(1, passed / 5))
+
+
 @pytest.mark.parametrize("in_place", [False, True], ids=["renamed", "in place"])
 def test_readers_never_see_a_mix(make, source, in_place):
     """Rewritten and truncated all the time while many read by one handle each: bytes of one state, or an error."""
@@ -280,14 +290,10 @@ def test_readers_never_see_a_mix(make, source, in_place):
         threads = [threading.Thread(target=read) for _ in range(8)]
         for thread in threads:
             thread.start()
-        end, value = time.monotonic() + 6, 0
-        while time.monotonic() < end:
-            value += 1
+        for value in states(reads, 20):
             make(path, value, in_place=in_place)
             if value % 7 == 0:
                 os.truncate(path, 10_000)
-            # A container is opened once it was left alone for a tenth of a second: sometimes it is, sometimes not.
-            time.sleep(0.02 + 0.15 * (value % 3))
         make(path, 99)
         stop.set()
         for thread in threads:
@@ -354,11 +360,8 @@ def test_tables_of_containers_that_change(writers, source, tmp_path):
         threads = [threading.Thread(target=read) for _ in range(4)]
         for thread in threads:
             thread.start()
-        end, value = time.monotonic() + 5, 0
-        while time.monotonic() < end:
-            value += 1
+        for value in states(reads, 3):
             put(value)
-            time.sleep(0.02 + 0.15 * (value % 3))
         stop.set()
         for thread in threads:
             thread.join(20)

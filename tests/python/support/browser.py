@@ -125,8 +125,8 @@ def curve(page, title):
 
 def crawl(tabs, server, start, most=2000, alike=1000):
     """Opens every page that links lead to, several at once: each page when it has loaded, its address and status. Of
-    files of one kind in one container, and of listings sorted in one way, `alike` are opened, and the others asked for
-    without the browser."""
+    files of one kind in one container, of folders that differ in a number, and of listings sorted in one way, `alike`
+    are opened, and the others asked for without the browser."""
     todo, seen, kinds = [start], {start}, Counter()
     while todo:
         opened = [(tab, at, tab.begin(server.url + at)) for tab, at in zip(tabs, todo)]
@@ -149,9 +149,10 @@ def crawl(tabs, server, start, most=2000, alike=1000):
                 # Of the frames of a camera some are opened; of the others, page and picture are there.
                 frame = re.search(r"/images/.*/(\d+)\.(png|jpg)$", target)
                 parts = split.path.split("/")
-                # In one container; folders are opened all, in one order.
-                name = parts[-1] or split.query
-                kind = (tuple(parts[2:4]), name.rpartition(".")[2]) if parts[-1] else split.query
+                # In one container; of folders, those that differ in more than a number are opened all, in one order.
+                folder = re.sub(r"\d+", "0", split.path)
+                name = parts[-1] or split.query or ("0" if folder != split.path else "")
+                kind = (tuple(parts[2:4]), name.rpartition(".")[2]) if parts[-1] else split.query or folder
                 kinds[kind] += 1
                 if frame is not None and int(frame[1]) >= 2:
                     assert b'id="picture"' in server.get(target)
