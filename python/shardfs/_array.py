@@ -215,7 +215,7 @@ class Array(Dataset):
             elements = node.elements(self._start, self.nbytes, typestr, self.shape[::-1])
             # As numpy.load gives it; parts are taken in C order.
             whole = _as_array(elements, dtype).T
-            return whole if items == self.size else whole.reshape(-1)[first:first + items].reshape(shape)
+            return whole if shape == self.shape else whole.reshape(-1)[first:first + items].reshape(shape)
         return _as_array(node.elements(self._start + first * itemsize, items * itemsize, typestr, shape), dtype)
 
     def _rows(self, first: int, numbers: Sequence[int], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from . import _core, _process
 from ._array import Array
 from ._core import Node
 from ._dataset import Dataset
-from ._entry import Place, parsed, reason_of_refusal
+from ._entry import Place, joined, parsed, reason_of_refusal
 from ._errors import NotFound
 from ._group import Arrays, Group, Tree, of_node, refused
 from ._pictures import Camera, Cameras
@@ -104,9 +104,9 @@ class Container(Arrays):
         return Cameras(list(_camera_folders(self, "images")), self._camera)
 
     def _camera(self, name: str) -> Camera:
-        array = _stack(self, f"signal/{name}")
-        array = _stack(self, name) if array is None else array
         folder = f"images/{name}"
+        places = [folder] if self._node.has_groups else [folder, f"signal/{name}", name]
+        array = next((found for place in places if (found := _stack(self, place)) is not None), None)
         frames = array.shape[0] if array is not None else sum(1 for _ in self._get(folder).children())
         return Camera(self, folder, array, frames)
 
@@ -157,7 +157,7 @@ class Episode(Arrays):
 
     def __init__(self, container: Container, number: int) -> None:
         self._below = container._node.episode_folder(number)
-        super().__init__(container._source, f"{container._path}/{self._below}", container._state)
+        super().__init__(container._source, joined(container._path, self._below), container._state)
         self._container, self.number = container, number
 
     def _look_up(self) -> Node:

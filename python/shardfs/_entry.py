@@ -130,7 +130,12 @@ class Member(Place):
         from ._group import Group
         above, _, _ = self._inside().rpartition("/")
         file = self.file
-        return Group(self._source, f"{file._path}/{above}", self._state) if above else file
+        return Group(self._source, joined(file._path, above), self._state) if above else file
+
+
+def joined(above: str, below: str) -> str:
+    """Returns the path of what is below a place, which may be the source itself: its path is empty."""
+    return f"{above}/{below}" if above else below
 
 
 #: Suffixes of files that show arrays.

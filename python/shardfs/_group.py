@@ -13,7 +13,7 @@ from . import _process
 from ._array import Array, read_many
 from ._core import Node
 from ._dataset import Dataset
-from ._entry import Member, Place, decoded, parsed
+from ._entry import Member, Place, decoded, joined, parsed
 from ._errors import NotAContainer, NotFound
 from ._files import Readable
 from ._null import Null
@@ -180,7 +180,7 @@ class Group(Tree, Member, Mapping[str, Any]):
             return None
 
     def _member(self, kind: str, node: Node) -> Group | Dataset:
-        path, state = f"{self._path}/{node.name}", self._state
+        path, state = joined(self._path, node.name), self._state
         if node.kind == "link":
             node = node.followed()
             # Links may lead to another container.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ._array import Array
 from ._core import Node
+from ._entry import joined
 from ._errors import NotFound
 from ._group import Arrays
 from ._pictures import Camera
@@ -90,7 +91,7 @@ class Topic(Arrays):
 
     def __init__(self, container: Container, name: str, below: str) -> None:
         self._below = below
-        super().__init__(container._source, f"{container._path}/{below}", container._state)
+        super().__init__(container._source, joined(container._path, below), container._state)
         self._container, self._name = container, name
 
     @property

@@ -5,6 +5,7 @@ import errno
 import gc
 import inspect
 import io
+import math
 import multiprocessing
 import os
 import pickle
@@ -19,6 +20,7 @@ import time
 import zipfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -651,6 +653,41 @@ def test_pickles(episode):
     kdb = sh.open(FIXTURES / "demo.kdb")
     picture = pickle.loads(pickle.dumps(kdb.episodes[1].images["front"]))[2]
     assert np.array_equal(np.asarray(picture), np.asarray(kdb.episodes[1].images["front"][2]))
+
+
+def test_what_is_in_a_source_that_is_a_container_pickles():
+    """Links are followed in what is opened, so the container itself is the source."""
+    image = np.load(io.BytesIO(sh.open(FIXTURES / "cells.zarr").open("image.npy").read()))
+    container = sh.open(FIXTURES / "cells.zarr", follow_links="inside")
+    episode = sh.open(FIXTURES / "pick_and_place", follow_links="inside").episodes[0]
+    group = next(found for found in container.values() if isinstance(found, sh.Group))
+    for thing in (container["image"], group, episode, episode["action"]):
+        copy = pickle.loads(pickle.dumps(thing))
+        assert copy.path == thing.path and "//" not in thing.path and len(copy) == len(thing)
+    assert np.array_equal(pickle.loads(pickle.dumps(container["image"]))[...], image)
+
+
+def test_parts_of_arrays_in_the_order_of_fortran(tmp_path):
+    arrays = {"a": (1, 5, 6), "b": (5, 1, 6), "c": (1, 1, 4, 6), "d": (5, 6)}
+    arrays = {name: np.asfortranarray(np.arange(math.prod(shape)).reshape(shape)) for name, shape in arrays.items()}
+    np.savez(tmp_path / "f.npz", **arrays)
+    container = sh.open(tmp_path / "f.npz")
+    for name, want in arrays.items():
+        for key in (0, (0, 0), np.s_[0:1], np.s_[:], [0], np.s_[0, ...], np.s_[0, :, ...], np.s_[..., 0], np.s_[0, 0:1]):
+            found = container[name][key]
+            assert found.shape == want[key].shape and np.array_equal(found, want[key]), (name, key)
+
+
+def test_pictures_of_a_camera_are_those_of_its_dataset(tmp_path):
+    """Whatever other datasets have its name."""
+    pixels = np.arange(4 * 8 * 9 * 3, dtype=np.uint8).reshape(4, 8, 9, 3)
+    with h5py.File(tmp_path / "im.h5", "w") as file:
+        file["images/top"], file["top"] = pixels, np.arange(4.0)
+        file["images/wrist"], file["signal/wrist"] = pixels[::-1], np.arange(5)
+    cameras = sh.open(tmp_path / "im.h5").images
+    for name, want in (("top", pixels), ("wrist", pixels[::-1])):
+        assert len(cameras[name]) == 4 and cameras[name].shape == pixels.shape
+        assert np.array_equal(cameras[name].array[...], want) and np.array_equal(cameras[name][1:3], want[1:3])
 
 
 def test_the_cache_has_a_budget(episode):
