@@ -5,6 +5,8 @@ mod features;
 #[cfg(test)]
 mod tests;
 
+use std::{borrow::Cow, collections::HashSet};
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -69,6 +71,8 @@ pub struct Info {
 pub struct Split {
     /// Its name, one part of a path.
     pub name: String,
+    /// The number of records of the data set before it.
+    pub first: u64,
     /// The number of records before each shard, then the number of all.
     starts: Vec<u64>,
     /// The name of a shard, with fields in braces.
@@ -106,25 +110,32 @@ impl Split {
     }
 }
 
-/// Fills in a template; `None` if it has an unknown field.
+/// Longest name of a file in bytes.
+const NAME: usize = 255;
+
+/// Fills in a template; `None` if it has an unknown field, or the name is too long.
 fn fill(template: &str, data_set: &str, split: &str, (shard, shards): (u32, u32)) -> Option<String> {
     let (mut name, mut rest) = (String::new(), template);
     while let Some(start) = rest.find('{') {
         let end = start + rest.get(start..)?.find('}')?;
         name += rest.get(..start)?;
-        name += &match rest.get(start + 1..end)? {
-            "DATASET" => data_set.to_owned(),
-            "SPLIT" => split.to_owned(),
-            "FILEFORMAT" => TFRECORD.to_owned(),
-            "SHARD_X_OF_Y" => format!("{shard:05}-of-{shards:05}"),
-            "SHARD_INDEX" => format!("{shard:05}"),
-            "NUM_SHARDS" => format!("{shards:05}"),
+        let field: Cow<'_, str> = match rest.get(start + 1..end)? {
+            "DATASET" => data_set.into(),
+            "SPLIT" => split.into(),
+            "FILEFORMAT" => TFRECORD.into(),
+            "SHARD_X_OF_Y" => format!("{shard:05}-of-{shards:05}").into(),
+            "SHARD_INDEX" => format!("{shard:05}").into(),
+            "NUM_SHARDS" => format!("{shards:05}").into(),
             _ => return None,
         };
+        if name.len() + field.len() > NAME {
+            return None;
+        }
+        name += &field;
         rest = rest.get(end + 1..)?;
     }
     name += rest;
-    Some(name)
+    Some(name).filter(|name| name.len() <= NAME)
 }
 
 /// Reads a JSON file.
@@ -183,17 +194,18 @@ pub fn parse_info(value: Value) -> Result<Info, FormatError> {
     if let Some(format) = stored.file_format.filter(|format| format != TFRECORD) {
         return Err(FormatError::refused(Class::Format, format!("its files are {format}, not {TFRECORD}")));
     }
-    let (mut splits, mut total) = (Vec::<Split>::with_capacity(stored.splits.len()), 0u64);
+    let (mut splits, mut names, mut total) = (Vec::with_capacity(stored.splits.len()), HashSet::new(), 0u64);
     for split in stored.splits {
         let name = split.name;
         let is_part = !matches!(name.as_str(), "" | "." | ".." | TAKEN) && !name.contains('/');
-        if !is_part || splits.iter().any(|other| other.name == name) {
+        if !is_part || !names.insert(name.clone()) {
             return Err(refused(format!("a split is called {name:?}")));
         }
         let is_old = split.shard_lengths.is_empty() && split.num_shards.as_ref().and_then(whole).unwrap_or(0) > 0;
         if is_old {
             return Err(refused(format!("the split {name} has shards, but does not say how long they are")));
         }
+        let first = total;
         let (mut starts, mut records) = (Vec::with_capacity(split.shard_lengths.len() + 1), 0u64);
         starts.push(0);
         for length in &split.shard_lengths {
@@ -211,7 +223,7 @@ pub fn parse_info(value: Value) -> Result<Info, FormatError> {
         if !is_known {
             return Err(refused(format!("{name}: {template:?} is no name of a shard in the folder")));
         }
-        splits.push(Split { name, starts, template });
+        splits.push(Split { name, first, starts, template });
     }
     Ok(Info { name: stored.name, version: stored.version, splits })
 }

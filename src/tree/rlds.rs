@@ -11,6 +11,8 @@ mod values;
 
 use std::{ops::ControlFlow, sync::Arc};
 
+use indexmap::IndexSet;
+
 use super::{
     Beside, Child, Container, DESCRIPTION, Episodes, Format, ItemInfo, NodeId, NodeKind, Notice, Notices, Overview,
     Reach, Siblings, Timeline, WorkingMemory, describe as description, names, overview::Contents, paths::Kind, tables,
@@ -58,6 +60,8 @@ pub static TFRECORD: Format = Format {
     ..Format::DEFAULT
 };
 
+/// Bytes of memory of a split beside its stored texts.
+const SPLIT: usize = 256;
 /// The hidden folder of whole records.
 const RAW: &str = ".raw";
 /// The suffix of a record as it is stored.
@@ -125,7 +129,7 @@ enum Shape {
     /// A lone file: whether its records are Examples.
     Lone { are_examples: bool },
     /// A data set.
-    Set { info: Info, features: Features, files: Option<Arc<dyn Siblings>>, splits: Vec<String> },
+    Set { info: Info, features: Features, files: Option<Arc<dyn Siblings>>, splits: IndexSet<String> },
 }
 
 /// A data set or a lone file.
@@ -187,13 +191,17 @@ fn open_set(
         Err(error) => return Err(FormatError::refused(Class::Absent, format!("{}: {error}", rlds::INFO))),
     };
     let (info, features) = parse(&*reader.source, &*source, memory)?;
-    let mut names = Vec::with_capacity(info.splits.len());
+    let mut splits = IndexSet::with_capacity(info.splits.len());
     for split in &info.splits {
-        names.push(names::folder(split.name.as_bytes(), &[".raw", ".shardfs", ".source"], 1));
+        let name = names::folder(split.name.as_bytes(), &[".raw", ".shardfs", ".source"], 1);
+        if !splits.insert(name) {
+            let reason = format!("another split has the folder of {:?}", split.name);
+            return Err(FormatError::refused(Class::BadInfo, reason));
+        }
     }
-    // The two files have at most 16 MiB each, and the part that is kept is smaller.
-    let usage = (reader.source.len() + source.len()) as usize;
-    Ok(Rlds::new(Shape::Set { info, features, files, splits: names }, usage))
+    // The two files have at most 16 MiB each.
+    let usage = (reader.source.len() + source.len()) as usize + SPLIT * splits.len();
+    Ok(Rlds::new(Shape::Set { info, features, files, splits }, usage))
 }
 
 /// Opens a lone file. Its first records decide how all are shown.
@@ -217,7 +225,7 @@ impl Rlds {
     fn split_name(&self, split: u32) -> &str {
         match &self.shape {
             Shape::Lone { .. } => "",
-            Shape::Set { splits, .. } => splits.get(split as usize).map_or("", String::as_str),
+            Shape::Set { splits, .. } => splits.get_index(split as usize).map_or("", String::as_str),
         }
     }
 
@@ -367,9 +375,7 @@ impl Container for Rlds {
         let Some(Node { part, split, record, item }) = Node::unpack(folder) else { return Ok(None) };
         let is_set = matches!(self.shape, Shape::Set { .. });
         let named = |part| match &self.shape {
-            Shape::Set { splits, .. } => {
-                splits.iter().position(|split| split == name).map(|split| Node::of(part, split as u32, 0, 0))
-            }
+            Shape::Set { splits, .. } => splits.get_index_of(name).map(|split| Node::of(part, split as u32, 0, 0)),
             Shape::Lone { .. } => None,
         };
         let whole = || match name.strip_suffix(BIN) {
@@ -409,9 +415,10 @@ impl Container for Rlds {
         let Some(Node { part, split, record, item }) = Node::unpack(folder) else { return Ok(()) };
         let mut show =
             |next, name: &str, node: Node, is_folder| each(Child { next, name, node: node.pack(), is_folder });
+        let no_splits = IndexSet::new();
         let splits = match &self.shape {
-            Shape::Set { splits, .. } => splits.as_slice(),
-            Shape::Lone { .. } => &[],
+            Shape::Set { splits, .. } => splits,
+            Shape::Lone { .. } => &no_splits,
         };
         match part {
             Part::Root => {

@@ -20,6 +20,15 @@ fn records_are_found_in_shards_by_their_lengths() {
 }
 
 #[test]
+fn many_splits_take_no_time() {
+    let begun = std::time::Instant::now();
+    let splits: Value = (0..200_000).map(|at| json!({"name": at.to_string(), "shardLengths": [at % 3]})).collect();
+    let found = info(&splits).unwrap().splits;
+    assert_eq!((found.len(), found[199_999].first, found[199_999].records()), (200_000, 199_998, 1));
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
+#[test]
 fn other_descriptions_are_refused_by_their_class() {
     let class = |value: Value| match parse_info(value) {
         Err(FormatError::Refused { class, .. }) => Some(class),
@@ -40,6 +49,7 @@ fn other_descriptions_are_refused_by_their_class() {
         json!([{"name": "a", "filepathTemplate": "x/{SPLIT}"}]),
         json!([{"name": "a", "filepathTemplate": "{OTHER}"}]),
         json!([{"name": "a", "filepathTemplate": "{SPLIT"}]),
+        json!([{"name": "a".repeat(256)}]),
     ] {
         assert_eq!(of(splits.clone()), Some(Class::BadInfo), "{splits}");
     }

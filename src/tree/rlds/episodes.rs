@@ -39,32 +39,26 @@ impl Rlds {
 
     /// Returns the number of episodes.
     pub(super) fn total(&self) -> u64 {
-        self.splits().iter().map(Split::records).sum()
+        self.splits().last().map_or(0, |last| last.first + last.records())
     }
 
     /// Returns the split of a position, and the record's number in it.
-    fn place(&self, mut position: u64) -> Option<(u32, u64)> {
-        for (split, stored) in (0..).zip(self.splits()) {
-            match position.checked_sub(stored.records()) {
-                None => return Some((split, position)),
-                Some(rest) => position = rest,
-            }
-        }
-        None
+    fn place(&self, position: u64) -> Option<(u32, u64)> {
+        let split = self.splits().partition_point(|split| split.first <= position).checked_sub(1)?;
+        let (stored, split) = (self.splits().get(split)?, u32::try_from(split).ok()?);
+        Some((split, position - stored.first)).filter(|(_, record)| *record < stored.records())
     }
 
     /// Returns the positions of a split.
     fn of_split(&self, split: u32) -> Range<u64> {
-        let mut before = self.splits().iter().map(Split::records);
-        let first = before.by_ref().take(split as usize).sum::<u64>();
-        first..first + before.next().unwrap_or(0)
+        self.splits().get(split as usize).map_or(0..0, |split| split.first..split.first + split.records())
     }
 
     /// Returns the split at the beginning of a path, and the rest of the path.
     fn split<'p>(&self, path: &'p str) -> Option<(u32, &'p str)> {
         let (name, rest) = path.split_once('/').unwrap_or((path, ""));
-        let found = (0..self.splits().len() as u32).find(|split| self.split_name(*split) == name);
-        Some((found?, rest))
+        let Shape::Set { splits, .. } = &self.shape else { return None };
+        Some((u32::try_from(splits.get_index_of(name)?).ok()?, rest))
     }
 
     /// Returns the record at a position.
