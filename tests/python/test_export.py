@@ -120,6 +120,13 @@ def test_pixels_and_missing_pictures(tmp_path):
     assert np.abs(shown - [20, 220, 220, 220, 120]).max() < 6, shown
 
 
+def test_times_stay_where_pictures_are_missing_at_the_ends(tmp_path):
+    path = recording(tmp_path, [None, raw(20), None, raw(120), None, None])
+    run("export", path, "--mp4", "front", "-o", tmp_path / "v.mp4", check=True)
+    shown = frames(tmp_path / "v.mp4", 8, 6).mean(axis=(1, 2, 3))
+    assert len(shown) == 6 and np.abs(shown - [20, 20, 20, 120, 120, 120]).max() < 6, shown
+
+
 def test_failures_leave_nothing(tmp_path):
     out = tmp_path / "out"
     out.mkdir()

@@ -33,9 +33,8 @@ const GAPS: u64 = 100;
 
 /// Make a video of a camera's pictures, with ffmpeg
 ///
-/// The pictures are piped to ffmpeg, which has to be installed. A number that is missing among them is filled with the
-/// picture before it, so that times stay right. The video is written under a temporary name and is there when it is
-/// whole.
+/// The pictures are piped to ffmpeg, which has to be installed. A step without a picture gets the one before it, or else
+/// the first one, so that times stay right. The video is written under a temporary name and is there when it is whole.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs export ep_001.wshard --mp4 cam0
@@ -87,19 +86,20 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let top = episode(&place.entry, path)?;
     let camera = frames::find(&top, &arguments.mp4).with_context(|| path.display().to_string())?;
-    let stated = || -> anyhow::Result<f64> {
-        // Topics of a recording have rates of their own.
-        for place in Path::new(&camera.path).ancestors() {
-            let folder = if place == Path::new("") { top.clone() } else { top.get(place)? };
-            let rate = folder.timeline()?.and_then(|timeline| timeline.rate);
-            if let Some(rate) = rate.filter(|rate| is_rate(*rate)) {
-                return Ok(rate);
-            }
+    let (mut stated, mut steps) = (None, None);
+    // Topics of a recording have rates and steps of their own.
+    for place in Path::new(&camera.path).ancestors() {
+        let folder = if place == Path::new("") { top.clone() } else { top.get(place)? };
+        if let Some(timeline) = folder.timeline()? {
+            stated = stated.or(timeline.rate.filter(|rate| is_rate(*rate)));
+            steps = steps.or(timeline.steps);
         }
-        bail!("{}: frames a second are not stated; give them with --fps", path.display())
-    };
+    }
     // Stated periods are rounded; a video's rate has few digits.
-    let rate = arguments.fps.map_or_else(|| stated().map(|rate| (rate * 1e4).round() / 1e4), Ok)?;
+    let rate = arguments.fps.or(stated.map(|rate| (rate * 1e4).round() / 1e4));
+    let Some(rate) = rate else {
+        bail!("{}: frames a second are not stated; give them with --fps", path.display());
+    };
     let output = arguments.output.clone().unwrap_or_else(|| name_of(&top, &camera).into());
     let shown = || output.display().to_string();
     let (to, name) = Destination::of_file(&output).with_context(shown)?;
@@ -117,7 +117,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let style = "{pos} of {len} frames  {per_sec}  {eta} left  {wide_bar}";
     let bar = progress::bar(arguments.quiet, camera.frames.len() as u64, style);
     let in_path = || path.display().to_string();
-    check_gaps(&camera.frames).with_context(in_path)?;
+    check_gaps(&camera.frames, steps).with_context(in_path)?;
     let first = frames::read(&camera.frames[0]).with_context(in_path)?;
     ffmpeg
         .args(["-hide_banner", "-loglevel", "error", "-xerror", "-nostdin", "-f", "rawvideo", "-pix_fmt", "rgb24"])
@@ -142,7 +142,7 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             let _ = io::copy(&mut errors, &mut io::sink());
             said
         });
-        let sent = send(&camera.frames, first, &mut pipe, &interrupt, &bar);
+        let sent = send(&camera.frames, steps, first, &mut pipe, &interrupt, &bar);
         drop(pipe);
         let sent = sent.with_context(in_path)?;
         if interrupt.has_come() {
@@ -177,11 +177,12 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 /// Refuses pictures with numbers that make a video without end.
-fn check_gaps(frames: &[Frame]) -> anyhow::Result<()> {
-    let (first, last) = (frames.first().map_or(0, |frame| frame.number), frames.last().map_or(0, |frame| frame.number));
-    let (count, most) = (frames.len() as u64, (frames.len() as u64).saturating_mul(GAPS));
-    if last - first >= most {
-        bail!("the pictures have numbers from {first} to {last}, but there are only {count}: too many are missing");
+fn check_gaps(frames: &[Frame], steps: Option<u64>) -> anyhow::Result<()> {
+    let first = frames.first().filter(|_| steps.is_none()).map_or(0, |frame| frame.number);
+    let end = frames.last().map_or(0, |frame| frame.number.saturating_add(1)).max(steps.unwrap_or(0));
+    let (count, all) = (frames.len() as u64, end - first);
+    if all > count.saturating_mul(GAPS) {
+        bail!("{count} pictures are there for {all} frames: too many are missing");
     }
     Ok(())
 }
@@ -197,10 +198,12 @@ impl Drop for Running {
     }
 }
 
-/// Writes the pixels of all pictures, and those of a picture once more for each number that is missing after it. Returns
-/// how many that were; 0 if nobody reads any more: then ffmpeg has ended, and says why.
+/// Writes the pixels of all pictures, and those of a picture once more for each number that is missing after it, up to the
+/// number of steps if that is known: then those of the first also for numbers before it. Returns how many that were; 0 if
+/// nobody reads any more: then ffmpeg has ended, and says why.
 fn send(
     frames: &[Frame],
+    steps: Option<u64>,
     first: Pixels,
     to: &mut impl Write,
     interrupt: &Interrupt,
@@ -213,12 +216,13 @@ fn send(
             let (w, h, shown) = (pixels.width, pixels.height, frame.entry.path().display());
             bail!("{shown}: has {w} x {h} pixels, the pictures before it {width} x {height}");
         }
-        let until = frames.get(at + 1).map_or(frame.number + 1, |after| after.number.max(frame.number + 1));
-        for number in frame.number..until {
+        let from = if at == 0 && steps.is_some() { 0 } else { frame.number };
+        let until = frames.get(at + 1).map_or(steps.unwrap_or(0), |after| after.number).max(frame.number + 1);
+        for number in from..until {
             if interrupt.has_come() {
                 return Ok(repeated);
             }
-            repeated += u64::from(number > frame.number);
+            repeated += u64::from(number != frame.number);
             if to.write_all(&pixels.rgb).is_err() {
                 return Ok(0);
             }
