@@ -127,6 +127,16 @@ def test_times_stay_where_pictures_are_missing_at_the_ends(tmp_path):
     assert len(shown) == 6 and np.abs(shown - [20, 20, 20, 120, 120, 120]).max() < 6, shown
 
 
+def test_stored_names_of_cameras(tmp_path):
+    names = [b"front/rgb", b"wrist.png", b"50%"]
+    path = tmp_path / "made.kdb"
+    path.write_bytes(pack([Episode([[Record(name, 8, 6, 3, 0, plain(9).tobytes()) for name in names]], fps=5.0)]))
+    for number, name in enumerate(names):
+        run("export", path, "--mp4", name.decode(), "-o", tmp_path / f"{number}.mp4", check=True)
+    failed = run("export", path, "--mp4", "", "-o", tmp_path / "no.mp4")
+    assert failed.returncode == 2 and not (tmp_path / "no.mp4").exists()
+
+
 def test_failures_leave_nothing(tmp_path):
     out = tmp_path / "out"
     out.mkdir()

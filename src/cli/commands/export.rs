@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, builder::NonEmptyStringValueParser};
 use indicatif::ProgressBar;
 
 use crate::{
@@ -48,7 +48,7 @@ pub(in crate::cli) struct Arguments {
     path: PathBuf,
 
     /// The camera: its name, the name of a topic with pictures, or the path of the folder of its pictures below PATH
-    #[arg(long, value_name = "CAMERA", required = true)]
+    #[arg(long, value_name = "CAMERA", required = true, value_parser = NonEmptyStringValueParser::new())]
     mp4: String,
 
     /// The video [default: named after container, folder and camera, in the current folder]

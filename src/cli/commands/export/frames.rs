@@ -7,7 +7,7 @@ use crate::{
     cli::{commands::cp::compress::decode_png, options::place::folders_with},
     codec::Codec,
     format::picture::{JPEG, PNG, jpeg_size, png_size},
-    tree::overview::Contents,
+    tree::{names, overview::Contents},
     volume::{Entry, Error, ErrorKind},
 };
 
@@ -41,7 +41,7 @@ pub(super) struct Pixels {
     pub(super) rgb: Vec<u8>,
 }
 
-/// Finds the pictures of a camera below a folder: at `images/<name>`, at a path below the folder, or those of the topic of
+/// Finds the pictures of a camera below a folder: at `images/<name>`, also if that name is a stored one, at a path below the folder, or those of the topic of
 /// a recording. A slash in front of the name is the topic's, or stands for the folder. If there are several folders of
 /// pictures at or below that place, the only one in colour is meant.
 pub(super) fn find(top: &Entry, name: &str) -> anyhow::Result<Camera> {
@@ -49,7 +49,9 @@ pub(super) fn find(top: &Entry, name: &str) -> anyhow::Result<Camera> {
     let topics = topics(top)?;
     let topic = topics.iter().find(|(topic, _)| topic == name);
     let topic = topic.or_else(|| topics.iter().find(|(topic, _)| topic.strip_prefix('/') == Some(name)));
-    let places = [format!("{IMAGES}/{below}"), below.to_owned()];
+    // A stored name may be shown escaped.
+    let escaped = names::folder(name.as_bytes(), &names::RESERVED, 1);
+    let places = [format!("{IMAGES}/{below}"), below.to_owned(), format!("{IMAGES}/{escaped}")];
     for place in places.into_iter().chain(topic.map(|(_, path)| path.clone())) {
         let Some(folder) = existing(top.get(&place))?.filter(Entry::is_folder) else { continue };
         let mut found = folders(&folder, &place)?;
