@@ -52,7 +52,7 @@ use crate::{
 };
 pub use choice::{ChoiceError, add_format, choose, default_formats, known_formats, names as format_names};
 pub use descriptor::{CheckOthers, CheckPart, Format, OpenResult, Others, Probe};
-pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline};
+pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline, episode_name};
 pub use formats::{
     Detected, FORMATS, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, LEROBOT, MCAP, NETCDF, NPZ, PT, RLDS, ROSBAG,
     SAFETENSORS, TFRECORD, TSZIP, Unread, WSHARD, ZARR, ZARR_ZIP, detect, detect_within, format_of_name,

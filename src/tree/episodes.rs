@@ -89,7 +89,7 @@ pub struct Said {
     /// The instruction.
     pub task: String,
     /// Frames a second, if the format records them.
-    pub fps: Option<f32>,
+    pub fps: Option<f64>,
     /// Whether it succeeded; `None` if the format does not record that.
     pub success: Option<Success>,
     /// The sum of its rewards.
@@ -138,6 +138,16 @@ pub struct Camera {
     pub size: Option<(u32, u32, u8)>,
     /// How the pictures are stored, such as `raw` or `jpeg+png`.
     pub encoding: String,
+}
+
+/// Returns the name of an episode for people, by the path of its folder: its number, behind the name of the part that it
+/// is in if there are parts.
+pub fn episode_name(folder: &str) -> String {
+    let parts: Vec<&str> = folder.split('/').collect();
+    match parts[..] {
+        [part, _, number] => format!("{part} {number}"),
+        _ => parts.last().copied().unwrap_or_default().to_owned(),
+    }
 }
 
 /// What the player needs of a folder in addition to its pictures below `images/` and its arrays.

@@ -102,3 +102,20 @@ def test_a_missing_value_is_named_by_its_row(tmp_path):
     for name in ("one", "lists"):
         result = run("cat", tmp_path / f"set/episodes/0/{name}.npy")
         assert result.returncode == 1 and "row 7: a value is missing" in result.stderr, result.stderr
+
+
+def test_info_says_what_is_stored(tmp_path):
+    """Numbers of episodes, not their positions; no robot where there is none; the rate with all its digits."""
+    write(tmp_path / "set", {})
+    info = json.loads((tmp_path / "set/meta/info.json").read_text()) | {"fps": 29.97}
+    (tmp_path / "set/meta/info.json").write_text(json.dumps(info))
+    path = tmp_path / "set/meta/episodes/chunk-000/file-000.parquet"
+    episodes = pq.read_table(path).to_pydict() | {"episode_index": [7]}
+    pq.write_table(pa.table(episodes), path)
+    text = run("info", tmp_path / "set", check=True).stdout.decode()
+    assert "embodiments" not in text and "fps: 29.97 (1)" in text, text
+    summary = json.loads(run("info", "--json", tmp_path / "set", check=True).stdout)["summary"]
+    (first,) = summary["first_episodes"]
+    assert (first["folder"], first["fps"], first["embodiment"]) == ("episodes/7", 29.97, None)
+    lines = run("info", tmp_path / "set/episodes/7", check=True).stdout.decode().splitlines()
+    assert any(line.split()[:2] == ["7", str(COUNT)] for line in lines), lines

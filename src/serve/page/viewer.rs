@@ -24,7 +24,7 @@ use super::{
 use crate::{
     escape::shortened,
     serve::{Refusal, http::paths},
-    tree::{Success, overview::Contents},
+    tree::{Success, episode_name, overview::Contents},
     volume::{Entry, Error, ErrorKind, Volume},
 };
 
@@ -231,15 +231,6 @@ fn write_table(main: &mut Html, table: &Table, entry: &Entry) {
         "columns": table.width(),
     });
     main.section("rows", "table", "Rows", &about);
-}
-
-/// Returns the name of an episode by its folder: the number, behind the name of the part of the data set that it is in.
-fn episode_name(folder: &str) -> String {
-    let parts: Vec<&str> = folder.split('/').collect();
-    match parts[..] {
-        [part, _, number] => format!("{part} {number}"),
-        _ => parts.last().copied().unwrap_or_default().to_owned(),
-    }
 }
 
 /// Writes the episodes that a folder of a container is about, with their metadata.

@@ -66,7 +66,8 @@ impl Episodes for Kdb {
         let said = meta.map(|meta| Said {
             embodiment: Some(meta.embodiment.clone()),
             task: meta.task.clone(),
-            fps: Some(meta.fps),
+            // The decimal number that it was stored for.
+            fps: meta.fps.to_string().parse().ok(),
             success: Some(match meta.success {
                 Some(true) => Success::Yes,
                 Some(false) => Success::No,
@@ -104,7 +105,7 @@ impl Kdb {
     pub(super) fn timeline_of(&self, reader: &ReadContext, position: u64) -> Result<Timeline, Fault> {
         let said = Episodes::episode(self, reader, position)?.and_then(|episode| Some((episode.frames, episode.said?)));
         let (steps, rate) = match said {
-            Some((frames, said)) => (Some(frames), said.fps.map(f64::from).filter(|rate| *rate > 0.0)),
+            Some((frames, said)) => (Some(frames), said.fps.filter(|rate| *rate > 0.0)),
             None => (None, None),
         };
         let name = |position: u64| position.to_string();

@@ -54,9 +54,9 @@ impl Episodes for Lerobot {
             state: values(STATE),
             action: values(ACTION),
             said: Some(Said {
-                embodiment: Some(self.info.robot.clone().unwrap_or_default()),
+                embodiment: self.info.robot.clone(),
                 task: self.episodes.tasks_of(episode).collect::<Vec<_>>().join("\n"),
-                fps: Some(self.info.rate() as f32),
+                fps: Some(self.info.rate()),
                 success: None,
                 total_reward: None,
             }),

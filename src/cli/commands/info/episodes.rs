@@ -1,7 +1,7 @@
 //! `shardfs info` of a container of episodes: what they are like. A file may have millions of them, so all work is
 //! bounded, and what was not looked at is said.
 
-use std::io::Write;
+use std::{fmt::LowerExp, io::Write};
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     cli::{Place, commands::ls::date, escape},
-    tree::{Camera, Episode, Episodes, Said, Success},
+    tree::{Camera, Episode, Episodes, Said, Success, episode_name},
     view::{Fault, ReadContext},
 };
 
@@ -46,6 +46,8 @@ pub(super) struct Summary {
 /// One of the first episodes.
 struct Line {
     episode: Episode,
+    /// The path of its folder below the container.
+    folder: String,
     /// Its cameras, or why they are not known.
     cameras: Result<Vec<Camera>, String>,
 }
@@ -80,7 +82,8 @@ impl Summary {
             summary.count(episode.said.as_ref());
             if summary.is_part || position < LINES {
                 let cameras = episodes.cameras(reader, position, &mut frames);
-                summary.lines.push(Line { episode, cameras });
+                let folder = episodes.folder(reader, position)?;
+                summary.lines.push(Line { episode, folder, cameras });
             }
         }
         Ok(summary)
@@ -173,14 +176,14 @@ impl Summary {
 }
 
 /// Formats a number without dozens of digits.
-fn number(number: f32) -> String {
+fn number(number: impl ToString + LowerExp) -> String {
     let text = number.to_string();
     if text.len() > 12 { format!("{number:e}") } else { text }
 }
 
 impl Line {
     fn row(&self) -> Vec<String> {
-        let Episode { position, frames, state, action, .. } = self.episode;
+        let Episode { frames, state, action, .. } = self.episode;
         let (success, reward, task) = match &self.episode.said {
             Some(said) => {
                 let reward = said.total_reward.map_or_else(String::new, number);
@@ -192,8 +195,9 @@ impl Line {
             Err(reason) => format!("({reason})"),
             Ok(cameras) => few(cameras.iter().map(|camera| camera_text(camera, frames)), CAMERAS),
         };
-        let numbers = [Some(position), Some(frames), state, action].map(cell);
-        [&numbers[..], &[success.into(), reward, task, cameras]].concat()
+        let numbers = [Some(frames), state, action].map(cell);
+        let name = shown(&episode_name(&self.folder), TEXT);
+        [&[name], &numbers[..], &[success.into(), reward, task, cameras]].concat()
     }
 
     fn json(&self) -> Value {
@@ -202,6 +206,7 @@ impl Line {
         let cameras = self.cameras.as_ref().map(|cameras| cameras.iter().map(camera_json).collect::<Vec<_>>());
         json!({
             "position": position,
+            "folder": self.folder,
             "episode_id": id,
             "embodiment": said.and_then(|said| said.embodiment.as_ref()),
             "task": said.map(|said| &said.task),
@@ -228,12 +233,13 @@ fn camera_text(camera: &Camera, frames: u64) -> String {
                 4 => " RGBA".into(),
                 more => format!("x{more}"),
             };
-            format!("{width}x{height}{colours}")
+            format!(" {width}x{height}{colours}")
         }
-        None => "of several sizes".into(),
+        None if camera.pictures == 0 => String::new(),
+        None => " of unknown or several sizes".into(),
     };
     let count = if camera.pictures == frames { String::new() } else { format!(" ({} pictures)", camera.pictures) };
-    format!("{} {size} {}{count}", shown(&camera.name, TEXT / 2), camera.encoding)
+    format!("{}{size} {}{count}", shown(&camera.name, TEXT / 2), camera.encoding)
 }
 
 fn camera_json(camera: &Camera) -> Value {
