@@ -119,3 +119,11 @@ def test_info_says_what_is_stored(tmp_path):
     assert (first["folder"], first["fps"], first["embodiment"]) == ("episodes/7", 29.97, None)
     lines = run("info", tmp_path / "set/episodes/7", check=True).stdout.decode().splitlines()
     assert any(line.split()[:2] == ["7", str(COUNT)] for line in lines), lines
+
+
+def test_tasks_of_another_form_are_reported(tmp_path):
+    write(tmp_path / "set", {})
+    path = tmp_path / "set/meta/episodes/chunk-000/file-000.parquet"
+    pq.write_table(pa.table(pq.read_table(path).to_pydict() | {"tasks": ["t"]}), path)
+    result = run("verify", tmp_path / "set")
+    assert "column tasks: it has no lists of texts" in result.stdout.decode() + result.stderr, result

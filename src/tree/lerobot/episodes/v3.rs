@@ -196,7 +196,12 @@ impl Found<'_> {
 
     fn task_lists(&mut self, columns: &Columns, reader: &ReadContext, path: &str) -> Result<Vec<Vec<String>>, Fault> {
         let is_texts = |leaf: &Leaf| matches!(leaf.values, Values::Texts | Values::Bytes) && leaf.form == Form::List;
-        let Some(leaf) = columns.file().leaf("tasks", is_texts) else { return Ok(Vec::new()) };
+        let Some(leaf) = columns.file().leaf("tasks", is_texts) else {
+            if columns.file().leaf("tasks", |_| true).is_some() {
+                self.tell(|| format!("{path}, column tasks: it has no lists of texts"));
+            }
+            return Ok(Vec::new());
+        };
         let rows = columns.file().rows;
         self.memory.reserve(rows * 24)?;
         let mut tasks = vec![Vec::new(); rows as usize];
