@@ -89,7 +89,7 @@ fn report_panic(panic: &PanicHookInfo<'_>) {
     });
     let payload = panic.payload();
     let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(|text| &**text));
-    let message = failure(&format!("the decoder's process ended at {place}: {}", text.unwrap_or_default()));
+    let message = failure(&format!("a sample could not be decoded ({place}: {})", text.unwrap_or_default()));
     let _ = Message { second: ENDED, ..message }.send(&mut Socket);
     std::process::exit(1);
 }
