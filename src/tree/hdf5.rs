@@ -77,6 +77,11 @@ const RAW: &str = ".raw";
 const ROWS: u64 = 1_000_000;
 const ROWS_A_BYTE: u64 = 64;
 
+/// Returns the most rows that a file may have.
+fn most_rows(context: &ReadContext) -> u64 {
+    context.source.len().saturating_mul(ROWS_A_BYTE).saturating_add(ROWS)
+}
+
 /// A node that shows an object with attributes.
 const HAVE_ATTRIBUTES: [Part; 6] = [Part::Group, Part::Array, Part::Lines, Part::Text, Part::Stored, Part::Folder];
 
@@ -164,8 +169,7 @@ impl Hdf5 {
     fn rows_of(&self, context: &ReadContext, described: &Described) -> Result<Option<(RowFiles, RowForm)>, Fault> {
         let (Some(dataset), Some(form)) = (described.object.dataset(), &described.form) else { return Ok(None) };
         // Walking over rows takes time. The length of the file bounds it.
-        let most = context.source.len().saturating_mul(ROWS_A_BYTE).saturating_add(ROWS);
-        if form.elements > most {
+        if form.elements > most_rows(context) {
             let reason = format!("{} rows, which a file of this length cannot hold", form.elements);
             return Err(store::fault(self.store.superblock.sizes.base + described.object.at, &reason));
         }

@@ -2,6 +2,7 @@
 
 import collections
 import ctypes
+import errno
 import io
 import json
 import os
@@ -260,3 +261,34 @@ def test_a_stack_of_billions_of_pictures_is_an_array(tmp_path):
         assert sorted(os.listdir(mnt / "x.h5")) == ["container.json", "few", "few.npy", "many.npy"]
         assert len(os.listdir(mnt / "x.h5/few")) == 7
         assert np.load(mnt / "x.h5/many.npy", mmap_mode="r").shape == (2**31, 8, 8, 3)
+
+
+def test_sequences_that_lead_to_one_object_many_times(tmp_path):
+    """28 levels of two sequences each: the 6 KB of this file would be 2**28 rows of numbers."""
+    path, levels = tmp_path / "x.h5", 28
+    kind = np.dtype("u1")
+    for _ in range(levels):
+        kind = h5py.vlen_dtype(kind)
+    with h5py.File(path, "w") as file:
+        early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        space = h5py.h5s.create_simple((1,))
+        row = h5py.h5d.create(file.id, b"x", h5py.h5t.py_create(kind, logical=True), space, early).get_offset()
+        file["y"] = np.arange(3)
+    data = bytearray(path.read_bytes())
+    data += bytes(-len(data) % 8)
+    heap, objects = len(data), b""
+    for level in range(1, levels + 1):
+        found = b"\1\1" if level == 1 else struct.pack("<IQI", 2, heap, level - 1) * 2
+        objects += struct.pack("<HHIQ", level, 1, 0, len(found)) + found + bytes(-len(found) % 8)
+    objects += struct.pack("<HHIQ", 0, 0, 0, 4096 - 16 - len(objects))
+    data += (b"GCOL\1\0\0\0" + struct.pack("<Q", 4096) + objects).ljust(4096, b"\0")
+    struct.pack_into("<IQI", data, row, 2, heap, levels)
+    struct.pack_into("<Q", data, 40, len(data))
+    path.write_bytes(data)
+    with mounted(tmp_path) as mnt:
+        with pytest.raises(OSError) as failed:
+            os.stat(mnt / "x.h5/x.jsonl")
+        assert failed.value.errno == errno.EIO
+        assert np.load(mnt / "x.h5/y.npy").tolist() == [0, 1, 2]
+        assert "global heap" in (mnt / ".shardfs/problems.jsonl").read_text()

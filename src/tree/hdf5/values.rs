@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Bytes of memory of a value.
-const VALUE: u64 = 64;
+const VALUE: u64 = size_of::<Value>() as u64;
 
 /// Converts elements to values.
 pub(super) struct Values<'a> {
@@ -31,6 +31,8 @@ pub(super) struct Values<'a> {
     last: Option<(Place, Arc<Held<Collection>>)>,
     /// Whether references are shown only as their paths.
     pub(super) has_paths_alone: bool,
+    /// Bytes of the global heap that may still be taken. Sequences of sequences may lead to one object many times.
+    left: u64,
 }
 
 /// Returns a text without its padding.
@@ -46,7 +48,7 @@ pub(super) fn text(bytes: &[u8], padding: Padding) -> &[u8] {
 
 impl<'a> Values<'a> {
     pub(super) fn new(store: &'a Arc<Store>, context: &'a ReadContext, memory: &'a dyn Memory) -> Self {
-        Self { store, context, memory, last: None, has_paths_alone: false }
+        Self { store, context, memory, last: None, has_paths_alone: false, left: super::most_rows(context) }
     }
 
     /// Returns the value of an attribute.
@@ -73,8 +75,13 @@ impl<'a> Values<'a> {
 
     fn list(&mut self, datatype: &Datatype, data: &[u8]) -> Result<Vec<Value>, Fault> {
         let size = usize::try_from(datatype.size).unwrap_or(usize::MAX).max(1);
-        self.memory.reserve(VALUE.saturating_mul((data.len() / size) as u64))?;
-        data.chunks_exact(size).map(|element| self.element(datatype, element)).collect()
+        let elements = data.chunks_exact(size);
+        self.memory.reserve(VALUE.saturating_mul(elements.len() as u64))?;
+        let mut found = Vec::with_capacity(elements.len());
+        for element in elements {
+            found.push(self.element(datatype, element)?);
+        }
+        Ok(found)
     }
 
     /// Returns the value of one element.
@@ -134,6 +141,9 @@ impl<'a> Values<'a> {
     }
 
     fn object(&mut self, lead: Lead, size: u64) -> Result<Box<[u8]>, Fault> {
+        self.left = self.left.checked_sub(size).ok_or_else(|| {
+            fault(0, "the values take more bytes of the global heap than a file of this length can hold")
+        })?;
         let memory = self.memory;
         lead.with(self.store, self.context, &mut self.last, size, |object| {
             memory.reserve(object.len() as u64)?;
