@@ -90,7 +90,15 @@ def _nested(shape: tuple[int, ...], value: Any) -> Any:
 
 
 def as_rows(element: Any) -> Any:
-    """Returns a row of numbers as an array."""
-    if isinstance(element, list) and all(type(each) in (int, float, bool) for each in element):
+    """Returns a row of numbers as an array, and one of arrays as an array of objects."""
+    if not isinstance(element, list):
+        return element
+    if all(type(each) in (int, float, bool) for each in element):
         return np.array(element)
-    return element
+    inner = [as_rows(each) for each in element]
+    if not any(isinstance(each, np.ndarray) for each in inner):
+        return element
+    rows = np.empty(len(inner), object)
+    for number, each in enumerate(inner):
+        rows[number] = each
+    return rows

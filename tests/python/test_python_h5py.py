@@ -450,6 +450,20 @@ def test_records_of_one_member(tmp_path):
     assert np.array_equal(found.attrs["rows"][0], [np.nan, 1], equal_nan=True) and found.attrs["leads"] == "/path"
 
 
+@pytest.mark.parametrize("kind, values", [("u8", [2**63 + 1, 7]), ("f4", [0.1, np.nan]), ("i1", [-1, 3]), ("?", [True, False])])
+def test_sequences_in_records_and_attributes_have_their_type(tmp_path, kind, values):
+    rows = np.zeros(2, [("id", "i4"), ("row", h5py.vlen_dtype(kind))])
+    rows["row"][0], rows["row"][1] = np.array(values, kind), np.zeros(0, kind)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["rows"] = rows
+        file.attrs.create("rows", rows["row"], dtype=h5py.vlen_dtype(kind))
+    found = sh.open(tmp_path / "x.h5")
+    with h5py.File(tmp_path / "x.h5") as file:
+        for ours, theirs in ((found["rows"]["row"], file["rows"]["row"]), (found.attrs["rows"], file.attrs["rows"])):
+            for our, their in zip(ours, theirs, strict=True):
+                assert our.dtype == their.dtype and our.tobytes() == their.tobytes()
+
+
 def test_fill_values(tmp_path):
     record = np.dtype([("a", "i4"), ("b", "f8")])
     with h5py.File(tmp_path / "x.h5", "w") as file:

@@ -23,6 +23,9 @@ use crate::{
 /// Bytes of memory of a value.
 const VALUE: u64 = size_of::<Value>() as u64;
 
+/// Bytes of memory of an array beside its elements.
+const ARRAY: u64 = 256;
+
 /// Converts elements to values.
 pub(super) struct Values<'a> {
     store: &'a Arc<Store>,
@@ -111,11 +114,16 @@ impl<'a> Values<'a> {
             }
             Class::Sequence(base) => {
                 let lead = self.lead(element)?;
-                if lead.length == 0 {
-                    return Ok(Value::List(Vec::new()));
+                let length = u64::from(lead.length);
+                let bytes =
+                    if length == 0 { Box::default() } else { self.object(lead, length.saturating_mul(base.size))? };
+                match Plain::of_type(base).filter(|_| !has_texts(base)) {
+                    Some(plain) => {
+                        self.memory.reserve(ARRAY.saturating_add(length.saturating_mul(plain.shown())))?;
+                        Ok(Value::Array(elements::inline(&plain, &[length], &bytes)))
+                    }
+                    None => Ok(Value::List(self.list(base, &bytes)?)),
                 }
-                let bytes = self.object(lead, u64::from(lead.length).saturating_mul(base.size))?;
-                Ok(Value::List(self.list(base, &bytes)?))
             }
             Class::Compound(members) => {
                 let mut fields = Vec::with_capacity(members.len());
