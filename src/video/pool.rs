@@ -204,7 +204,9 @@ fn pool() -> &'static Pool {
 pub(super) fn check(codec: VideoCodec) -> Result<Result<(), Arc<str>>, SourceError> {
     let [av1, h264] = &pool().known;
     let known = if codec == VideoCodec::Av1 { av1 } else { h264 };
-    let tried = known.get_or_try_init(|| match Process::start(codec, 0) {
+    let start = || Process::start(codec, 0);
+    let again = |failure| if matches!(failure, Failure::Short(_)) { start() } else { Err(failure) };
+    let tried = known.get_or_try_init(|| match start().or_else(again) {
         Ok(_) => Ok(Ok(())),
         Err(Failure::Refused(reason)) => Ok(Err(reason.into())),
         // Not remembered, because it may succeed the next time.
@@ -366,7 +368,12 @@ impl Decoder {
         let mut frame = wanted.frame;
         loop {
             let group = wanted.track.group(frame).ok_or_else(|| refused("no key frame comes before this frame"))?;
-            let done = self.decode_group(job, pool, group.start, &group, last);
+            let mut done = self.decode_group(job, pool, group.start, &group, last);
+            let is_short = matches!(&done, Err(error) if matches!(**error, BlockError::Source(_)));
+            // Its process ended: one more try, in another one.
+            if is_short && self.process.as_mut().is_some_and(|process| !process.is_for(&wanted.track)) {
+                done = self.decode_group(job, pool, group.start, &group, last);
+            }
             let is_done = self.decode_from_before(job, pool, &group, last, done)?;
             if !is_done || !wanted.is_next {
                 return Ok(());

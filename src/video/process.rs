@@ -5,7 +5,11 @@ use std::{
     io,
     os::{
         fd::OwnedFd,
-        unix::{fs::FileExt, net::UnixStream, process::CommandExt},
+        unix::{
+            fs::FileExt,
+            net::UnixStream,
+            process::{CommandExt, ExitStatusExt},
+        },
     },
     process::{Child, Command, ExitStatus, Stdio},
     sync::Arc,
@@ -34,7 +38,8 @@ pub(super) enum Failure {
     Refused(String),
     /// The process is unusable, or could not be started.
     Lost(String),
-    /// It could not be started now: descriptors, processes or memory ran out.
+    /// It says nothing about the video: descriptors, processes or memory ran out, something ended the process, or it did
+    /// not answer in time.
     Short(String),
 }
 
@@ -159,12 +164,20 @@ impl Process {
 
     /// Returns the failure of a socket whose other end is silent or gone.
     fn broken(&mut self, error: &io::Error) -> Failure {
-        if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
-            return self.lost(&format!("the decoder took more than {} s", PATIENCE.as_secs()));
-        }
-        match self.end() {
-            Ok(status) => self.lost(&format!("the decoder's process ended ({status})")),
-            Err(error) => self.lost(&error.to_string()),
+        let codec = self.codec;
+        let short = |reason: &str| Failure::Short(format!("{codec}: {reason}"));
+        match (error.kind(), self.end()) {
+            (io::ErrorKind::InvalidData, _) => self.lost("the decoder does not answer as it should"),
+            (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, _) => {
+                short(&format!("the decoder took more than {} s", PATIENCE.as_secs()))
+            }
+            (_, Err(error)) => short(&error.to_string()),
+            (_, Ok(status)) => {
+                let reason = format!("the decoder's process ended ({status})");
+                // A call that is not allowed fails again the next time.
+                let is_from_outside = status.signal().is_some_and(|signal| signal != libc::SIGSYS);
+                if is_from_outside { short(&reason) } else { self.lost(&reason) }
+            }
         }
     }
 

@@ -309,6 +309,23 @@ def test_a_decoder_that_cannot_be_started_is_no_damage():
     assert codes.keys() == {0, 2}, codes
 
 
+@pytest.mark.parametrize("most, code", [(1, 0), (1000, 2)])
+def test_a_decoder_that_is_killed_is_no_damage(most, code):
+    """As the kernel does where memory is short: once costs nothing, and always says nothing about the video."""
+    verify = subprocess.Popen([BIN, "verify", FIXTURES / "pick_and_place"], stdout=subprocess.PIPE, text=True)
+    killed = set()
+    while verify.poll() is None:
+        for children in Path(f"/proc/{verify.pid}/task").glob("*/children"):
+            # A thread may have ended meanwhile, and a decoder.
+            with contextlib.suppress(OSError):
+                for child in set(map(int, children.read_text().split())) - killed:
+                    if len(killed) < most:
+                        os.kill(child, signal.SIGKILL)
+                        killed.add(child)
+    said = verify.communicate()[0]
+    assert killed and verify.returncode == code, said
+
+
 def test_want_of_memory_is_no_damage():
     """What bzip2 could not have memory for was not looked at: that is exit code 2, if the process goes on at all."""
     for megabytes in range(28, 42, 2):
