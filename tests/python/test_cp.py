@@ -322,6 +322,7 @@ def test_full_disk(tmp_path):
     try:
         done = run("cp", "-r", FIXTURES / EPISODE, disk)
         assert done.returncode == 1 and "No space left" in done.stderr
+        assert done.stderr.endswith("; nothing more can be written, so the rest was not tried\n")
         assert not [path for path in disk.rglob(".shardfs-part-*")]
     finally:
         subprocess.run(["umount", str(disk)], check=True)

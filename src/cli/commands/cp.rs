@@ -37,8 +37,8 @@ const WAITING: usize = 256;
 /// shell does not expand them. Copies keep their path from the container's name on, or from the first wildcard if that
 /// comes earlier. Times and modes are those that a mount would show, except that folders are writable. Files that DEST
 /// already has with the same size and time are skipped, so an interrupted copy can be continued. Damaged files are
-/// reported, and all others are copied. Pictures of raw pixels are uncompressed in a mount, because their sizes are then
-/// known; --compress makes them smaller.
+/// reported, and all others are copied; where the disk is full, the copy ends. Pictures of raw pixels are uncompressed in
+/// a mount, because their sizes are then known; --compress makes them smaller.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs cp 'data/*.wshard/signal/joint_*.npy' out/
@@ -49,7 +49,8 @@ const WAITING: usize = 256;
 
 Braces are the shell's: {a,b} in a quoted pattern is not expanded.
 
-Exit codes: 0 everything is there, 1 something could not be copied (the rest was), 2 a wrong command line.")]
+Exit codes: 0 everything is there, 1 something could not be copied (the rest was,
+unless the disk is full), 2 a wrong command line.")]
 pub(in crate::cli) struct Arguments {
     /// Files and folders inside containers: the container's path, then the path in it
     #[arg(required = true, value_name = "PATH")]

@@ -168,7 +168,9 @@ impl Copier {
         let (copied, there) = (self.copied.load(Relaxed), self.already_there.load(Relaxed));
         let is_seen = !self.progress.is_hidden();
         self.progress.finish_and_clear();
-        let summary = format!("{copied} copied, {there} already there");
+        let untried =
+            if self.stop.load(Relaxed) { "; nothing more can be written, so the rest was not tried" } else { "" };
+        let summary = format!("{copied} copied, {there} already there{untried}");
         match self.failed.load(Relaxed) {
             0 if is_seen => say(&summary),
             0 => {}
