@@ -242,7 +242,7 @@ fn html(base: &str, prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<
 
 /// The answer of WebDAV.
 fn propfind(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
-    xml::items(body, &["response"], &mut |_, found| {
+    let rest = xml::items(body, &["response"], &mut |_, found| {
         let href = found.get("href").unwrap_or_default().trim();
         let path = href.split_once("://").map_or(href, |(_, rest)| rest.find('/').map_or("", |at| &rest[at..]));
         let key = unescape(path.strip_prefix('/').ok_or(NO_LISTING)?.as_bytes());
@@ -255,7 +255,8 @@ fn propfind(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), Stri
         let state = State { etag: found.get("getetag").map_or("".into(), tag), ..state };
         item(prefix, name, found.get("collection").is_some() || name.ends_with(b"/"), state, to)
     })?;
-    Ok(())
+    // Other servers have XML of their own, such as the listing of a bucket.
+    rest.get("multistatus").map(|_| ()).ok_or_else(|| NO_LISTING.into())
 }
 
 #[cfg(test)]
@@ -330,5 +331,10 @@ mod tests {
         let page = parsed(propfind, b"a/", body).unwrap();
         assert_eq!(names(&page), (vec!["a/x y".into()], vec![]));
         assert_eq!((first_object(&page).size, &*first_object(&page).etag), (Some(7), "e"));
+        let empty = parsed(propfind, b"a/", b"<D:multistatus xmlns:D='DAV:'/>").unwrap();
+        assert!(empty.found.is_empty());
+        for other in ["<ListBucketResult><Contents><Key>a/x</Key></Contents></ListBucketResult>", "<Error/>", ""] {
+            assert_eq!(propfind(b"a/", other.as_bytes(), &mut Page::default()), Err(NO_LISTING.into()), "{other}");
+        }
     }
 }
