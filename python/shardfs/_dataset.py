@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ._entry import SUFFIXES, Member
+from ._selection import is_number, leaves_axes
 
 #: Names in `codec` that are no compression.
 _NO_COMPRESSION = {"none", "shuffle", "fletcher32", "nbit", "scaleoffset", "crc32c", "bytes", "transpose"}
@@ -138,15 +139,28 @@ class Dataset(Member):
         return Fields(self, names)
 
     def read_direct(self, dest: NDArray[Any], source_sel: Any = None, dest_sel: Any = None) -> None:
-        """Reads into an array: `dest[dest_sel] = self[source_sel]`; without a selection all of it."""
+        """Reads into an array: `dest[dest_sel] = self[source_sel]`; without a selection all of it.
+
+        Raises:
+            TypeError: the elements do not fit. They are repeated as in numpy, unless a mask or list chooses their places.
+        """
         found = np.asarray(self[() if source_sel is None else source_sel])
-        where = ... if dest_sel is None else dest_sel
-        place = np.shape(dest[where])
+        keys = dest_sel if isinstance(dest_sel, tuple) else (... if dest_sel is None else dest_sel,)
         if not dest.flags.c_contiguous:
             raise TypeError("the array has to be C-contiguous")
-        if math.prod(place) != found.size:
+        if not leaves_axes(keys):
+            # One element is a place for an array, too.
+            keys = (*keys, ...)
+        place = np.shape(dest[keys])
+        is_simple = all(each is Ellipsis or isinstance(each, slice) or is_number(each) for each in keys)
+        if not is_simple and found.size == math.prod(place) and getattr(dest_sel, "dtype", None) == bool:
+            found = found.reshape(place)
+        if not is_simple and found.shape != place:
             raise TypeError(f"elements of shape {found.shape} do not fit shape {place}")
-        dest[where] = found.reshape(place)
+        try:
+            dest[keys] = found
+        except ValueError as error:
+            raise TypeError(str(error)) from None
 
     def iter_chunks(self, sel: Any = None) -> Iterator[tuple[slice, ...]]:
         """Returns the slices of each chunk, or of the part of it that is in some slices.
