@@ -163,11 +163,11 @@ class Dataset(Member):
             raise TypeError(str(error)) from None
 
     def iter_chunks(self, sel: Any = None) -> Iterator[tuple[slice, ...]]:
-        """Returns the slices of each chunk, or of the part of it that is in some slices.
+        """Returns the slices of each chunk, or of the part of it that is in some slices and numbers.
 
         Raises:
             TypeError: it is not stored in chunks.
-            ValueError: `sel` has slices for too few axes.
+            ValueError: `sel` is for another number of axes, or chooses nothing.
         """
         chunks, shape = self.chunks, self.shape
         if chunks is None:
@@ -175,7 +175,9 @@ class Dataset(Member):
         parts = tuple(sel) if isinstance(sel, tuple) else (slice(None),) * len(shape) if sel is None else (sel,)
         if len(parts) != len(shape):
             raise ValueError(f"{len(parts)} slices for {len(shape)} axes")
-        ends = [part.indices(length)[:2] for length, part in zip(shape, parts)]
+        ends = [(part, part + 1) if is_number(part) else part.indices(length)[:2] for length, part in zip(shape, parts)]
+        if sel is not None and not all(0 <= low < high <= length for length, (low, high) in zip(shape, ends)):
+            raise ValueError(f"{sel} chooses nothing of shape {shape}")
         firsts = [range(low - low % chunk, high, chunk) for (low, high), chunk in zip(ends, chunks)]
         places = np.ndindex(*map(len, firsts))
         return (tuple(slice(max(first[at], low), min(first[at] + chunk, high), 1)

@@ -171,7 +171,12 @@ def test_views(both):
     with pytest.raises(TypeError):
         own.read_direct(out, np.s_[2:6:2], np.s_[1:2])
     assert list(own.iter_chunks()) == list(cube.iter_chunks())
-    assert list(own.iter_chunks(np.s_[1:5, :, 2:3])) == list(cube.iter_chunks(np.s_[1:5, :, 2:3]))
+    for chosen in (np.s_[1:5, :, 2:3], np.s_[8, :, 6], np.s_[:, 0, :]):
+        assert list(own.iter_chunks(chosen)) == list(cube.iter_chunks(chosen))
+    for wrong in (np.s_[9, :, :], np.s_[-1, :, :], np.s_[3:3, :, :], np.s_[:, :]):
+        for dataset in (own, cube):
+            with pytest.raises(ValueError):
+                dataset.iter_chunks(wrong)
     for name in ("words", "task", "fixed", "grid of words"):
         assert same(ours[name].asstr()[...], theirs[name].asstr()[...])
     assert h5py.check_string_dtype(ours["words"].dtype).length is None
