@@ -34,7 +34,8 @@ class Selection:
         listed = [number for number, axis in enumerate(self.axes) if isinstance(axis, list)]
         index = tuple(axis if isinstance(axis, int) else _slice(axis) if isinstance(axis, range) else slice(None)
                       for axis in self.axes)
-        array = array[index]
+        # An object gets axes as an array of one.
+        array = array[(*index, ...) if self.new else index]
         for number in listed:
             behind = sum(1 for axis in self.axes[:number] if not isinstance(axis, int))
             array = array.take(self.axes[number], behind)
@@ -93,7 +94,9 @@ def select(key: Any, shape: tuple[int, ...]) -> Selection | None:
         elif is_number(each):
             axes.append(_number(int(each), len(axes), shape))
         elif isinstance(each, slice):
-            axes.append(range(shape[len(axes)])[each])
+            chosen = range(shape[len(axes)])[each]
+            # A step that leads out at once may be of any size.
+            axes.append(range(chosen.start, chosen.start + 1) if len(chosen) == 1 else chosen)
             shown += 1
         else:
             numbers = _numbers(each, len(axes), shape)

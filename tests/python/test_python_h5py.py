@@ -154,8 +154,11 @@ def test_indices(both, name):
     # What h5py does not have, as numpy has it.
     if theirs.shape[0] and name not in ("rows", "points"):
         whole = theirs[...]
-        for index in (slice(None, None, -1), (slice(None, None, -2), ...), [1, 0, 0], None):
-            assert same(ours[index], whole[index])
+        for index in (slice(None, None, -1), (slice(None, None, -2), ...), [1, 0, 0], None, (0, None), (None, 0),
+                      slice(None, None, 2**64), slice(None, None, -2**64)):
+            assert same(ours[index], whole[index]), index
+            assert np.asarray(ours[index]).dtype == np.asarray(whole[index]).dtype.newbyteorder("<"), index
+        assert same(ours[..., ::2**64], whole[..., ::2**64])
 
 
 def test_views(both):
