@@ -84,6 +84,9 @@ _SYSTEM = {"PermissionDenied": (PermissionError, errno.EACCES), "NotAFolder": (N
 
 def make(kind: str, reason: str, **fields: Any) -> Exception:
     """Returns the exception for an error of the library, by the name of its kind."""
+    if kind == "NotFound" and not fields:
+        # Its text begins with the path.
+        fields["container"], _, reason = reason.rpartition(": ")
     if kind in _KINDS:
         return _KINDS[kind](reason, **fields)
     text = str(Error(reason, **fields))

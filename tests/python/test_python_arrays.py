@@ -364,6 +364,9 @@ def test_files_and_meta():
                         ("../notes.txt", ValueError)):
         with pytest.raises(error):
             container.open(path)
+        if error is sh.NotFound:
+            known = f"{container.path}/{path}"
+            assert raised.value.filename == raised.value.container == known and str(raised.value) == f"{known}: no such entry"
     for path in (b"meta/episode.json", Path("meta/episode.json")):
         assert container.open(path).read() == container.read_bytes(path) == container.read_bytes("meta/episode.json")
     for name in ("nothing", "meta/episode", "", "\udcff"):
