@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ._entry import stored
 from ._errors import DamagedBlock, NotAnArray, NotFound
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class Camera(Sequence[Picture]):
 
 
 class Cameras(Mapping[str, Camera]):
-    """Cameras by name."""
+    """Cameras by name: the path of their folder, or the stored name."""
 
     def __init__(self, names: list[str], make: Callable[[str], Camera]) -> None:
         self._names, self._make = names, make
@@ -206,9 +207,12 @@ class Cameras(Mapping[str, Camera]):
         return len(self._names)
 
     def __getitem__(self, name: str) -> Camera:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._make(name)
+        if name in self._names:
+            return self._make(name)
+        for known in self._names:
+            if "/".join(map(stored, known.split("/"))) == name:
+                return self._make(known)
+        raise KeyError(name)
 
     def __repr__(self) -> str:
         return f"<shardfs.Cameras {list(self._names)}>"

@@ -581,6 +581,19 @@ def test_a_camera_named_like_a_file_has_its_array(tmp_path):
         assert np.array_equal(camera, pixels) and np.array_equal(camera[1], pixels[1])
 
 
+def test_a_camera_has_its_stored_name(tmp_path):
+    pixels = RNG.integers(0, 255, (2, 6, 4, 3)).astype("u1")
+    frames = [[Record(name, 4, 6, 3, 0, (picture + more).tobytes()) for more, name in enumerate(("a/rgb", "50%", "a%2Frgb"))]
+              for picture in pixels]
+    (tmp_path / "odd.kdb").write_bytes(pack([Episode(frames=frames, state_dim=1, action_dim=1)]))
+    images = sh.open(tmp_path / "odd.kdb").episodes[0].images
+    # A name that is a folder's means that one.
+    for name, more in {"a/rgb": 0, "50%": 1, "a%2Frgb": 0, "a%252Frgb": 2}.items():
+        assert name in images and np.array_equal(images[name], pixels + more), (name, list(images))
+    for name in ("a", "rgb", "a%rgb", ""):
+        assert name not in images
+
+
 def test_pictures_of_several_sizes(tmp_path):
     """Each by itself, as Pillow decodes the stored file; there is no array of all of them."""
     rng = np.random.default_rng(5)
