@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from fsspec import filesystem  # type: ignore[import-untyped]
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
+from fsspec.utils import isfilelike  # type: ignore[import-untyped]
 
 from . import _core, _process
 from ._files import Readable
@@ -227,12 +228,14 @@ class ShardFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return found
 
     def get_file(self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **options: Any) -> None:
-        if self.isdir(rpath):
+        if not isfilelike(lpath) and self.isdir(rpath):
             os.makedirs(lpath, exist_ok=True)
             return
         node = self._file(rpath)
         if callback is not None:
             callback.set_size(node.size)
+        if isfilelike(lpath):
+            outfile = lpath
         close = outfile is None
         if close:
             os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)

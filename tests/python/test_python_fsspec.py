@@ -3,6 +3,7 @@ programs that take it as any filesystem."""
 
 import errno
 import gzip
+import io
 import json
 import multiprocessing
 import os
@@ -253,6 +254,15 @@ def test_open_files_pickle():
         for copy in (pickle.loads(pickle.dumps(file)), pickle.loads(pickle.dumps(file, 2))):
             assert copy.tell() == 7 and copy.read() == fs.cat_file("notes.txt")[7:]
         assert file._fetch_range(0, 7) == start and file.tell() == 7
+
+
+def test_files_are_copied_into_open_ones(tmp_path):
+    fs = fsspec.filesystem("shardfs", source=str(FIXTURES))
+    with io.BytesIO() as memory, open(tmp_path / "x", "wb") as file:
+        fs.get_file("notes.txt", memory)
+        fs.get_file("notes.txt", file)
+        assert memory.getvalue() == fs.cat_file("notes.txt") and not file.closed
+    assert (tmp_path / "x").read_bytes() == fs.cat_file("notes.txt")
 
 
 def test_the_state_of_a_file(tmp_path):
