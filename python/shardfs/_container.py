@@ -318,6 +318,17 @@ def open(source: _process.Source, mode: str = "r", *,  # noqa: A001 - named as t
         raise ValueError(f"mode {mode!r}: everything is read-only")
     where, path = _process.split(source, formats, follow_links)
     try:
+        return _opened(source, where, path)
+    except (NotFound, NotADirectoryError, PermissionError):
+        place = _process.inside(where, path)
+        if place in (None, (where, path)):
+            raise
+        return _opened(source, *place)
+
+
+def _opened(source: _process.Source, where: _process.Where, path: str) -> Any:
+    """Opens what is at a path of a source; `source` is what the user named."""
+    try:
         node = _process.node(where, path, anew=True)
     except (NotFound, NotADirectoryError):
         found = _named(where, path)
@@ -334,7 +345,7 @@ def open(source: _process.Source, mode: str = "r", *,  # noqa: A001 - named as t
             raise refused(where, path)
         return found
     if node.kind != "folder":
-        is_link = follow_links != "outside" and os.path.islink(source)
+        is_link = _process.parts(where)[2] != "outside" and os.path.islink(source)
         hint = "; {} is a link to it, which follow_links='outside' opens by its own name".format(os.fsdecode(source))
         reason_of_refusal(where, path, hint if is_link else "")
     return _of(node, where, path)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from . import _core
+from . import _core, _errors
 
 #: What users name: a path, or an address.
 Source = str | bytes | os.PathLike[Any]
@@ -155,6 +155,25 @@ def _of_address(source: str) -> tuple[str, str]:
         most = 2 + (steps[0] in ("datasets", "spaces"))
         return f"hf://{'/'.join(steps[:most])}", "/".join(steps[most:])
     return _core.parent(source) or (source, "")
+
+
+def inside(source: Where, path: str) -> tuple[Where, str] | None:
+    """Returns a place of which an address says too little: the nearest part that is there is a container, and the rest
+    leads into it. None if nothing there is a container, and for paths of this machine, which are always whole."""
+    address, *choices = parts(source)
+    while "://" in address:
+        where: Where = (address, *choices) if isinstance(source, tuple) else address  # type: ignore[assignment]
+        try:
+            return (where, path) if node(where, path.partition("/")[0]).format is not None else None
+        except (_errors.NotFound, NotADirectoryError, PermissionError):
+            # Servers also refuse what is not there.
+            above = _core.parent(address)
+        except OSError:
+            return None
+        if above is None:
+            return None
+        address, path = above[0], "/".join(part for part in (above[1], path) if part)
+    return None
 
 
 def _of_machine(source: str, follow_links: Links) -> tuple[str, str]:

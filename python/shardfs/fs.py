@@ -84,14 +84,24 @@ class ShardFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 return self._copies.node(path)
             if self._top is None:
                 return _process.node(self._machine, os.path.abspath(path)[1:] if path else os.getcwd()[1:])
-            source, top = self._top
             below = path.strip("/")
             if below == ".." or below.startswith("../") or "/../" in f"{below}/":
                 raise ValueError(f"{path}: not a path below a folder")
-            return _process.node(source, "/".join(part for part in (top, below) if part))
+            try:
+                return self._below(below)
+            except (NotFound, NotADirectoryError, PermissionError):
+                place = _process.inside(*self._top)
+                if place in (None, self._top):
+                    raise
+                self._top = place
+                return self._below(below)
         except NotADirectoryError as error:
             # A path below a file does not exist for fsspec.
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
+
+    def _below(self, path: str) -> _core.Node:
+        source, top = self._top
+        return _process.node(source, "/".join(part for part in (top, path) if part))
 
     def _describe(self, node: Any, path: str) -> dict[str, Any]:
         kind = {"folder": "directory", "file": "file"}.get(node.kind, "other")

@@ -3,6 +3,8 @@ chained in fsspec."""
 
 import multiprocessing
 import os
+import pickle
+import shutil
 import signal
 import socket
 import subprocess
@@ -97,6 +99,50 @@ def test_a_chained_filesystem(bucket, monkeypatch):
     fs = fsspec.filesystem("shardfs", source=bucket[1])
     assert sorted(os.path.basename(name) for name in fs.ls("", detail=False)) == sorted(CONTAINERS)
     assert fs.info("demo.kdb")["format"] == "kdb"
+
+
+INTO = ["robot.h5/data", "robot.h5/data/demo_0/actions", "robot.h5/data/demo_0/actions.npy", "ep_001.wshard/signal/joint_pos",
+        "cells.zarr/image", "ep_001.wshard/signal"]
+
+
+def test_addresses_lead_into_containers(bucket):
+    store, address = bucket
+    for path in [FIXTURES / "robot.h5", *(FIXTURES / "cells.zarr").rglob("*")]:
+        if path.is_file():
+            store.put(f"set/{path.relative_to(FIXTURES)}", path.read_bytes())
+    for path in INTO:
+        there, here = sh.open(f"{address}/{path}"), sh.open(FIXTURES / path)
+        assert type(there) is type(here) and there.path == f"{address}/{here.path.removeprefix(f'{FIXTURES}/')}", path
+        assert list(there) == list(here) if isinstance(here, sh.Group) else np.array_equal(there[...], here[...]), path
+        assert there.file.path == f"{address}/{path.partition('/')[0]}" and pickle.loads(pickle.dumps(there)) == there
+    # Whoever names the container itself asks as much as before: its folder is listed, and its front read.
+    for path, requests in {"robot.h5": (1, 1), "demo.kdb": (1, 1)}.items():
+        sh.set_cache_size(None)
+        shutil.rmtree(os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+        store.counts()
+        sh.open(f"{address}/{path}")
+        assert store.counts() == requests
+    for path in ("robot.h5/nothing", "robot.h5/data/nothing/at/all", "nothing.h5/data", "notes.txt/x", "nothing"):
+        with pytest.raises(sh.NotFound) as error:
+            sh.open(f"{address}/{path}")
+        assert str(error.value).startswith(address)
+    fs = fsspec.filesystem("shardfs", source=f"{address}/robot.h5/data")
+    assert fs.ls("", detail=False) == fsspec.filesystem("shardfs", source=FIXTURES / "robot.h5/data").ls("", detail=False)
+    assert fs.exists("demo_0/actions.npy") and not fs.exists("demo_0/nothing.npy")
+
+
+@pytest.mark.parametrize("refused", [403, 404])
+def test_addresses_of_the_web_lead_into_containers(refused):
+    """Below a file, servers have nothing or say that it is forbidden."""
+    there, names = (FIXTURES / "robot.h5").read_bytes(), ["my%20set/robot.h5/data/demo_0", "my%20set/robot.h5/data/demo_0/actions.npy"]
+    files = files_of({"/my set/robot.h5": there}, refused=refused)
+    signed = lambda handler: files(handler) if "sig=a/b" in handler.path else handler.answer(403)  # noqa: E731
+    for give, query in ((files, ""), (signed, "?sig=a/b")):
+        with answering(give) as (web, _):
+            group, array = (sh.open(f"{web}/{name}{query}") for name in names)
+            here = sh.open(FIXTURES / "robot.h5/data/demo_0")
+            assert list(group) == list(here) and np.array_equal(array[...], here["actions"][...])
+            assert array.path == f"{web}/my%20set/robot.h5/data/demo_0/actions.npy"
 
 
 def test_another_object_is_changed(bucket):
