@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Any, Literal, NamedTuple, overload
@@ -15,7 +14,7 @@ from ._core import Node
 from ._dataset import Dataset
 from ._entry import Member, Place, decoded, joined, parsed
 from ._errors import NotAContainer, NotFound
-from ._files import Readable
+from ._files import BUFFERING, File, Readable
 from ._null import Null
 from ._rows import Rows
 
@@ -28,15 +27,14 @@ class Tree(Place):
     @overload
     def open(self, path: str | bytes | os.PathLike[Any], *, buffering: Literal[0]) -> Readable: ...  # type: ignore[overload-overlap]
     @overload
-    def open(self, path: str | bytes | os.PathLike[Any], *, buffering: int = ...) -> io.BufferedReader: ...
+    def open(self, path: str | bytes | os.PathLike[Any], *, buffering: int = ...) -> File: ...
 
-    def open(self, path: str | bytes | os.PathLike[Any], *,
-             buffering: int = 256 << 10) -> Readable | io.BufferedReader:
+    def open(self, path: str | bytes | os.PathLike[Any], *, buffering: int = -1) -> Readable | File:
         """Opens a file below this as a seekable binary file, read-only.
 
         Args:
             path: a path as in docs/TREE.md: 'signal/joint_pos.npy', 'images/cam0/rgb/000.png', '.raw/signal/x.bin'.
-            buffering: bytes that are read at a time; 0 reads exactly what is asked for.
+            buffering: bytes that are read at a time, by default 256 KiB; 0 reads exactly what is asked for.
 
         Raises:
             shardfs.NotFound, IsADirectoryError; when it is read also `shardfs.DamagedBlock` and `shardfs.Changed`.
@@ -45,8 +43,8 @@ class Tree(Place):
         node = self._get(path)
         if node.kind == "folder":
             raise IsADirectoryError(21, "is a folder", f"{self.path}/{path}")
-        raw = Readable(node)
-        return io.BufferedReader(raw, buffering) if buffering else raw
+        raw = Readable(Place(self._source, node.path, node.state, node))
+        return File(raw, BUFFERING if buffering < 0 else buffering) if buffering else raw
 
     def read_bytes(self, path: str | bytes | os.PathLike[Any]) -> bytes:
         """Returns all bytes of a file below this. Raises the same errors as `open`."""
@@ -356,7 +354,7 @@ class Tables(Mapping[str, Any]):
     def _paths(self) -> list[str]:
         return [name for name, kind in self._group._node.names() if kind != "folder" and name.endswith(".parquet")]
 
-    def file(self, name: str) -> io.BufferedReader:
+    def file(self, name: str) -> File:
         """Opens the Parquet file of a table. Raises KeyError if there is none of that name."""
         try:
             return self._group.open(f"{name}.parquet")

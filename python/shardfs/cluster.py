@@ -23,7 +23,6 @@ import sysconfig
 
 from . import _core, _process
 from ._container import Container, Folder, open as open_source
-from ._files import Readable
 
 WRONG, UNKNOWN = 1, 2
 #: Bytes by which containers are recognised.
@@ -71,7 +70,7 @@ def containers(source):
 
 def _is_meant(node):
     """Returns whether a file that is not shown as a container is meant to be one, and so has to be verified."""
-    return _core.likeness(Readable(node).read(_FRONT), node.size, node.name) == "meant"
+    return _core.likeness(node.read(0, _FRONT), node.size, node.name) == "meant"
 
 
 def verify(paths):

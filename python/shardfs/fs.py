@@ -15,7 +15,6 @@ from __future__ import annotations
 import datetime
 import errno
 import hashlib
-import io
 import os
 import posixpath
 import tempfile
@@ -28,8 +27,9 @@ from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 from fsspec.utils import isfilelike  # type: ignore[import-untyped]
 
 from . import _core, _process
-from ._files import Readable
+from ._entry import Place
 from ._errors import DamagedBlock, NotFound
+from ._files import BUFFERING, File, Readable
 
 
 #: Bytes by which containers are recognised.
@@ -193,7 +193,7 @@ class ShardFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, **options: Any) -> _File:
         if mode != "rb":
             _read_only(path)
-        return _File(self, path, block_size if isinstance(block_size, int) else 256 << 10)
+        return _File(self, path, block_size if isinstance(block_size, int) else BUFFERING)
 
     def _file(self, path: str) -> _core.Node:
         node: _core.Node = self._node(path)
@@ -284,33 +284,26 @@ def _bytes(memory: _core.Memory) -> bytes:
     return np.asarray(memory).tobytes()
 
 
-class _File(io.BufferedReader):
+class _File(File):
     """An open file, with what users of fsspec expect of one. Pickles as its name and position."""
 
     mode = "rb"
 
     def __init__(self, fs: ShardFileSystem, path: str, block_size: int, position: int = 0) -> None:
-        self._node = fs._file(path)
-        super().__init__(Readable(self._node), block_size)
-        self.fs, self.path = fs, path
-        self.size = self._node.size
-        self.blocksize = block_size
-        if position:
-            self.seek(position)
+        node = fs._file(path)
+        source = fs._machine if fs._top is None else fs._top[0]
+        super().__init__(Readable(Place(source, node.path, node.state, node), position), block_size)
+        self.fs, self.path, self.size = fs, path, node.size
 
     @property
     def details(self) -> dict[str, Any]:
         return self.fs.info(self.path)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        return self._node.read(start, max(end - start, 0))
+        return self._place._node.read(start, max(end - start, 0))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.fs, self.path, self.blocksize, self.tell())
-
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        # Files of Python refuse to be pickled here.
-        return self.__reduce__()
 
 
 def _address(fo: str, protocol: Any, options: Any) -> str | None:

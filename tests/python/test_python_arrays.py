@@ -362,13 +362,15 @@ def test_files_and_meta():
     assert container.images["cam0/rgb"][3].bytes == container.read_bytes("images/cam0/rgb/003.png")
     for path, error in (("nothing", sh.NotFound), ("signal", IsADirectoryError), ("/etc/passwd", ValueError),
                         ("../notes.txt", ValueError)):
-        with pytest.raises(error):
+        with pytest.raises(error) as raised:
             container.open(path)
         if error is sh.NotFound:
             known = f"{container.path}/{path}"
             assert raised.value.filename == raised.value.container == known and str(raised.value) == f"{known}: no such entry"
     for path in (b"meta/episode.json", Path("meta/episode.json")):
         assert container.open(path).read() == container.read_bytes(path) == container.read_bytes("meta/episode.json")
+    with container.open("meta/episode.json", buffering=-1) as file:
+        assert file.read() == container.read_bytes("meta/episode.json")
     for name in ("nothing", "meta/episode", "", "\udcff"):
         assert name not in container and container.get(name) is None
         with pytest.raises(KeyError):
@@ -638,6 +640,36 @@ def test_pictures_are_colours(tmp_path):
     with pytest.raises(sh.DamagedBlock, match="picture 3") as caught:
         camera[3].shape
     assert caught.value.container == str(tmp_path / "x.kdb") and caught.value.path == "episodes/0/images/front/003.png"
+
+
+def test_open_files_go_on_after_a_fork_and_pickle(episode):
+    """From where they are, each in its own process by itself; what has changed meanwhile is said."""
+    container = sh.open(episode)
+    data = container.read_bytes("signal/joints.npy")
+    filesystem = shardfs.fs.ShardFileSystem(source=episode)
+    opened = [container.open("signal/joints.npy"), container.open("signal/joints.npy", buffering=0),
+              sh.open(episode.parent).open(f"{episode.name}/signal/joints.npy", buffering=7), filesystem.open("signal/joints.npy"),
+              sh.open(episode.parent).open(episode.name + "/.file")]
+    known = [data] * 4 + [episode.read_bytes()]
+    assert all(file.read(5) == whole[:5] for file, whole in zip(opened, known))
+    child = os.fork()
+    if child == 0:
+        try:
+            ok = all(file.tell() == 5 and file.read() == whole[5:] and file.seek(-3, os.SEEK_END) == len(whole) - 3
+                     and file.read() == whole[-3:] for file, whole in zip(opened, known))
+            os._exit(0 if ok else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for copy, file, whole in zip([pickle.loads(pickle.dumps(file)) for file in opened], opened, known):
+        assert type(copy) is type(file) and copy.read(9) == whole[5:14] and copy.tell() == 14
+        assert file.tell() == 5 and file.read() == whole[5:] and copy.seek(0) == 0
+    text = pickle.dumps(opened[0])
+    episode_of(episode, {**BLOCKS, "signal/joints": -BLOCKS["signal/joints"]})
+    sh.set_cache_size(None)
+    for file in (pickle.loads(text), opened[1]):
+        with pytest.raises(sh.Changed):
+            file.seek(0) or file.read(10)
 
 
 def test_unbuffered_files_are_as_pythons(tmp_path):
