@@ -284,6 +284,16 @@ def _bytes(memory: _core.Memory) -> bytes:
     return np.asarray(memory).tobytes()
 
 
+class _Cached(Readable):
+    """A file whose bytes may come from a cache of fsspec."""
+
+    cache: Any = None
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        size = self._place._node.size
+        return super()._fetch(start, end) if self.cache is None else self.cache._fetch(min(start, size), min(end, size))
+
+
 class _File(File):
     """An open file, with what users of fsspec expect of one. Pickles as its name and position."""
 
@@ -292,7 +302,7 @@ class _File(File):
     def __init__(self, fs: ShardFileSystem, path: str, block_size: int, position: int = 0) -> None:
         node = fs._file(path)
         source = fs._machine if fs._top is None else fs._top[0]
-        super().__init__(Readable(Place(source, node.path, node.state, node), position), block_size)
+        super().__init__(_Cached(Place(source, node.path, node.state, node), position), block_size)
         self.fs, self.path, self.size = fs, path, node.size
 
     @property
@@ -301,6 +311,23 @@ class _File(File):
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         return self._place._node.read(start, max(end - start, 0))
+
+    @property
+    def cache(self) -> Any:
+        """What `blockcache::` has set."""
+        return self.raw.cache
+
+    @cache.setter
+    def cache(self, cache: Any) -> None:
+        self.raw.cache = cache
+
+    @property
+    def closed(self) -> bool:
+        return super().closed
+
+    @closed.setter
+    def closed(self, closed: bool) -> None:
+        """What has closed the file says so."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.fs, self.path, self.blocksize, self.tell())

@@ -275,9 +275,21 @@ def test_the_state_of_a_file(tmp_path):
     assert fs.ukey("x") != first and fs.cat_file("x") == b"other"
 
 
-def test_reading_through_a_cache_of_fsspec(tmp_path):
-    url = f"simplecache::shardfs://{EPISODE}/signal/joint_pos.npy"
-    with fsspec.open(url, simplecache={"cache_storage": str(tmp_path)}) as file:
+@pytest.mark.parametrize("how", ["simplecache", "filecache", "blockcache"])
+def test_reading_through_a_cache_of_fsspec(tmp_path, how):
+    source = shutil.copy(EPISODE, tmp_path)
+    want = sh.open(EPISODE).read_bytes("signal/joint_pos.npy")
+    for _ in range(2):
+        filesystem = fsspec.filesystem(how, target_protocol="shardfs", cache_storage=str(tmp_path / "cache"), check_files=False,
+                                       skip_instance_cache=True)
+        with filesystem.open(f"{source}/signal/joint_pos.npy", block_size=256) as file:
+            assert file.read(10) == want[:10] and file.seek(-20, os.SEEK_END) and file.read() == want[-20:]
+            assert file.read() == b"" and file.seek(len(want) + 5) and file.read(3) == b""
+            assert file.seek(0) == 0 and file.read() == want
+        assert file.closed
+        # What was read is in the cache.
+        open(source, "wb").close()
+    with fsspec.open(f"{how}::shardfs://{EPISODE}/signal/joint_pos.npy", **{how: {"cache_storage": str(tmp_path / "other")}}) as file:
         assert np.array_equal(np.load(file), sh.open(EPISODE)["signal/joint_pos"][:])
     with fsspec.open(f"shardfs://{EPISODE}/container.json", "rt") as file:
         assert json.load(file)["format"] == "wshard"
