@@ -158,22 +158,27 @@ def _of_address(source: str) -> tuple[str, str]:
 
 
 def inside(source: Where, path: str) -> tuple[Where, str] | None:
-    """Returns a place of which an address says too little: the nearest part that is there is a container, and the rest
-    leads into it. None if nothing there is a container, and for paths of this machine, which are always whole."""
+    """Returns the container that a place leads into whose address names more than there is: the nearest of its parents
+    that is there, and the path in it. None if that is no container."""
     address, *choices = parts(source)
-    while "://" in address:
+    above = _core.parent(address)
+    # Of this machine, and of a whole store, all that is there was found already.
+    if above is None:
+        return None
+    while True:
+        # A slash at the end, before a query, would name a folder.
+        address = address.replace("/?", "?", 1).rstrip("/")
         where: Where = (address, *choices) if isinstance(source, tuple) else address  # type: ignore[assignment]
         try:
-            return (where, path) if node(where, path.partition("/")[0]).format is not None else None
+            return (where, path) if node(where, "").is_container else None
         except (_errors.NotFound, NotADirectoryError, PermissionError):
             # Servers also refuse what is not there.
-            above = _core.parent(address)
+            if above is None:
+                return None
         except OSError:
             return None
-        if above is None:
-            return None
-        address, path = above[0], "/".join(part for part in (above[1], path) if part)
-    return None
+        address, path = above[0], f"{above[1]}/{path}"
+        above = _core.parent(address)
 
 
 def _of_machine(source: str, follow_links: Links) -> tuple[str, str]:
