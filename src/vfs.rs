@@ -302,8 +302,12 @@ impl Vfs {
             };
             if may_be_one && name.is_none() {
                 let names: Vec<_> = markers().filter_map(|marker| Path::new(marker).iter().next()).collect();
-                // What cannot be found out is asked for again, one by one.
-                let _ = store.expect_in(Path::new(""), &names, false);
+                // What cannot be found out is asked for again, one by one, unless the server does not answer.
+                if let Err(error) = store.expect_in(Path::new(""), &names, false)
+                    && crate::store::remote::object::is_unreached(&error)
+                {
+                    return Err(error);
+                }
             }
             // The folder itself has no name in the store, whose top it is.
             let alone = match name.as_deref() {

@@ -547,3 +547,25 @@ def test_refusals_say_what_to_do(status, code, said):
         store.faults = [lambda handler: "list-type" not in handler.path and (handler.fail(status, code) or True)]
         done = run("cat", "s3://b/d/x.txt", *public(endpoint))
         assert done.returncode == 1 and said in done.stderr
+
+
+@pytest.mark.parametrize("answered", [(), ("/d/zarr.json", "/d/notes.txt")])
+def test_a_server_that_does_not_answer_is_not_asked_for_each_marker(answered):
+    """It goes down between the look at a file and that at its folder. With an answer for one marker, it is asked for all."""
+    files = files_of({"/d/notes.txt": b"hello"})
+    down = threading.Event()
+
+    def give(handler):
+        if handler.path == "/d/":
+            down.set()
+        handler.answer(503) if down.is_set() and handler.path not in answered else files(handler)
+
+    with answering(give) as (address, asked):
+        begun = time.monotonic()
+        done = run("cat", f"{address}/d/notes.txt", "--no-disk-cache", "--timeout=2s", *(["--retries=0"] if answered else []))
+        assert time.monotonic() - begun < 10
+        if answered:
+            assert (done.returncode, done.stdout) == (0, b"hello"), done
+        else:
+            assert done.returncode == 1 and "503" in done.stderr and len(done.stderr.splitlines()) == 1, done
+        assert any(path.startswith("/d/.zgroup/") for _, path in asked) == bool(answered)

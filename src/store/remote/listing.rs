@@ -405,7 +405,10 @@ impl Listings {
                 };
                 Ok(Arc::new(listing))
             }
-            (Err(FetchError::TimedOut(why) | FetchError::Failed(why)), Some((_, known))) => {
+            (
+                Err(FetchError::TimedOut(why) | FetchError::Unreached(why) | FetchError::Failed(why)),
+                Some((_, known)),
+            ) => {
                 log::warn!("shown as it was before: {why}");
                 Ok(known)
             }

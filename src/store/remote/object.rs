@@ -64,6 +64,9 @@ pub(crate) enum FetchError {
     /// No answer in time, over all attempts.
     #[error("{0}")]
     TimedOut(String),
+    /// No answer in all attempts, or only such as may pass.
+    #[error("{0}")]
+    Unreached(String),
     /// No reader waits for it any more.
     #[error("nobody waits for it any more")]
     GivenUp,
@@ -73,6 +76,11 @@ pub(crate) enum FetchError {
 }
 
 impl FetchError {
+    /// Returns whether no attempt got an answer that can last.
+    pub(crate) fn is_unreached(&self) -> bool {
+        matches!(self, Self::TimedOut(_) | Self::Unreached(_))
+    }
+
     /// Returns the errno that readers get.
     pub(crate) fn errno(&self) -> i32 {
         match self {
@@ -80,7 +88,7 @@ impl FetchError {
             Self::Denied(_) => libc::EACCES,
             Self::TimedOut(_) => libc::ETIMEDOUT,
             Self::GivenUp => libc::EINTR,
-            Self::Failed(_) => libc::EIO,
+            Self::Unreached(_) | Self::Failed(_) => libc::EIO,
         }
     }
 }
@@ -107,4 +115,9 @@ impl From<FetchError> for SourceError {
 /// Returns the errno of the fetch whose failure an error is.
 pub(crate) fn errno(error: &io::Error) -> Option<i32> {
     error.get_ref()?.downcast_ref().map(FetchError::errno)
+}
+
+/// Returns whether an error is that of a fetch which got no answer in all its attempts.
+pub(crate) fn is_unreached(error: &io::Error) -> bool {
+    error.get_ref().and_then(|error| error.downcast_ref()).is_some_and(FetchError::is_unreached)
 }

@@ -30,7 +30,7 @@ use super::{
         trouble::Trouble,
     },
     listing::{Entry, Listing, Listings, names},
-    object::{FetchError, ObjectId},
+    object::{FetchError, ObjectId, is_unreached},
 };
 use crate::{
     cache::Cache,
@@ -317,7 +317,7 @@ impl RemoteStore {
             // One of a listing without sizes is not: it would be an empty file.
             Err(error) => match self.listings.outdated(folder, name) {
                 Some(Some(entry)) if entry.is_unsized() => return Err(error.into()),
-                Some(entry) if matches!(error, FetchError::Failed(_) | FetchError::TimedOut(_)) => {
+                Some(entry) if matches!(error, FetchError::Failed(_)) || error.is_unreached() => {
                     log::warn!("shown as it was before: {error}");
                     entry
                 }
@@ -341,8 +341,11 @@ impl RemoteStore {
         let Some(key) = self.key_of(folder)? else { return Ok(()) };
         if lists || self.client.backend.is_web() {
             return match self.listing(folder, &key) {
-                // A web server need not list a folder.
-                Err(_) if self.client.backend.is_web() => Ok(()),
+                Err(error) if self.client.backend.is_web() => {
+                    // A web server need not list a folder. If it did not answer at all, none of the names is looked up.
+                    let keys = names.iter().map(|name| [&*key, name.as_bytes()].concat());
+                    if is_unreached(&error) && !wait(self.answers(keys))? { Err(error) } else { Ok(()) }
+                }
                 listed => listed.map(drop),
             };
         }
@@ -372,6 +375,17 @@ impl RemoteStore {
             self.listings.remember(folder, &name, entry, false);
         }
         Ok(())
+    }
+
+    /// Returns whether the server, which has just been asked in vain, has an answer for any of these keys now.
+    async fn answers(&self, keys: impl Iterator<Item = Vec<u8>>) -> Result<bool, FetchError> {
+        let within = Some(BRIEFLY.min(self.client.timeout));
+        let ask = async |key: Vec<u8>| {
+            let mut attempts = self.client.attempts(within);
+            attempts.send(&Ask::new(Method::HEAD, Target::Object(&key))).await.map(drop)
+        };
+        let answers = futures_util::future::join_all(keys.map(ask)).await;
+        Ok(!answers.into_iter().all(|answer| answer.is_err_and(|error| error.is_unreached())))
     }
 
     /// Asks the server what has this key: an object, or a folder of keys that begin with it.
@@ -428,7 +442,7 @@ impl RemoteStore {
             }
             let answer = match attempts.send(&ask).await {
                 // Some servers have no HEAD, and some addresses are signed for GET alone.
-                Err(FetchError::Denied(_) | FetchError::Failed(_)) if is_head && !attempts.are_over() => continue,
+                Err(FetchError::Denied(_) | FetchError::Failed(_)) if is_head => continue,
                 // It has no first byte.
                 Err(FetchError::Changed) if is_part => match empty.take() {
                     Some(state) => return Ok(state),

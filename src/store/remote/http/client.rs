@@ -196,11 +196,6 @@ impl Attempts<'_> {
         self.until = after(self.timeout).min(self.begun + most);
     }
 
-    /// Returns whether all attempts in a row have failed.
-    pub(crate) fn are_over(&self) -> bool {
-        self.in_a_row > self.client.retries
-    }
-
     /// Waits before the next attempt: as long as the server asks for, and otherwise longer each time.
     ///
     /// # Errors
@@ -219,7 +214,7 @@ impl Attempts<'_> {
         let out_of_time = after(pause) >= self.until;
         self.made += 1;
         self.in_a_row += 1;
-        if self.are_over() || out_of_time {
+        if self.in_a_row > self.client.retries || out_of_time {
             counters.failures.fetch_add(1, Relaxed);
             let seconds = self.begun.elapsed().as_secs_f64();
             let attempts = if self.made == 1 { "1 attempt".into() } else { format!("{} attempts", self.made) };
@@ -227,7 +222,7 @@ impl Attempts<'_> {
                 "{store}: {why}, in {attempts} and {seconds:.1} s; is the server reachable? --timeout and --retries say \
                  how long to try"
             );
-            return Err(if is_late || out_of_time { FetchError::TimedOut(text) } else { FetchError::Failed(text) });
+            return Err(if is_late || out_of_time { FetchError::TimedOut(text) } else { FetchError::Unreached(text) });
         }
         log::debug!("{store}: {why}; again in {:.2} s", pause.as_secs_f64());
         if self.begun.elapsed() + pause >= PATIENCE

@@ -132,7 +132,7 @@ impl RemoteStore {
             self.read(prefix, &answered, &mut to).map(|_| to)
         };
         match asked(by_webdav.then_some(WEBDAV)).await {
-            Err(error) if !by_webdav && !matches!(error, FetchError::TimedOut(_)) => {
+            Err(error) if !by_webdav && !error.is_unreached() => {
                 let other = asked(Some(WEBDAV)).await;
                 self.by_webdav.fetch_or(other.is_ok(), Relaxed);
                 other.map_err(|_| error)
