@@ -1,7 +1,7 @@
 //! Web servers: single files by range, and folders where the server lists what is in them.
 //!
 //! A folder is asked for by GET; the answer is the JSON of nginx or Caddy, or a page of HTML with links, as nginx,
-//! Apache, Caddy, lighttpd and Python write it. Where GET gives no listing, WebDAV's PROPFIND is tried.
+//! Apache, lighttpd, Jetty and Python write it. Where GET gives no listing, WebDAV's PROPFIND is tried.
 
 use std::fmt;
 
@@ -192,11 +192,21 @@ fn parent(folder: &[u8]) -> &[u8] {
     inner.iter().rposition(|byte| *byte == b'/').and_then(|at| inner.get(..=at)).unwrap_or_default()
 }
 
+/// Returns whether a page says in its title, or its first heading, that it lists a folder.
+fn is_listing(page: &[u8]) -> bool {
+    let says = |tag: &str| {
+        let text = page.get(find(page, format!("<{tag}").as_bytes())?..)?;
+        let text = text.get(..find(text, format!("</{tag}").as_bytes())?)?;
+        let marks = ["index of ", "directory listing", "folder listing", "directory: "];
+        marks.iter().any(|words| find(text, words.as_bytes()).is_some()).then_some(())
+    };
+    says("title").or_else(|| says("h1")).is_some()
+}
+
 /// Reads the links of a page that lead to a name in this folder. It ignores sizes and times, because most servers round
 /// them. `base` is the server's address.
 fn html(base: &str, prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
-    let marks = ["index of ", "directory listing", "folder listing", "caddy"];
-    if !marks.iter().any(|words| find(body, words.as_bytes()).is_some()) {
+    if !is_listing(body) {
         return Err(NO_LISTING.into());
     }
     let mut rest = body;
@@ -315,11 +325,40 @@ mod tests {
         let found = names(&parsed(html, b"a b/", page).unwrap());
         let objects = vec!["a b/x &%".into(), "a b/y".into(), "a b/z".into()];
         assert_eq!(found, (objects, vec!["a b/d/".into(), "a b/e/".into()]));
-        assert!(parsed(html, b"", b"<html><a href='x'>a page</a>").is_none());
         let page = b"<title>Index of /</title><a href='a&#43;b&#x26;amp;&lt;&#39;&#x110000;&;'>x</a><a href='/y=%31/%c3%bc'>\
             <a href='HTTP://h:80/y=1/z'><a href='http://h:80.other/y=1/no'><a href='//h:80/y=1/no'><a href='/y=1/../no'>";
         assert_eq!(dereferenced("a&#43;b&#x26;amp;&lt;&#39;&#x110000;&;"), "a+b&amp;<'&#x110000;&;");
         assert_eq!(names(&parsed(html, b"y=1/", page).unwrap()).0, ["y=1/a+b&amp;<'&", "y=1/\u{fc}", "y=1/z"]);
+    }
+
+    #[test]
+    fn pages_that_are_listings() {
+        // As nginx, Apache, lighttpd, Python, Tomcat, Jetty, and wsgidav write them.
+        for listing in [
+            "<html>\r\n<head><title>Index of /a/</title></head>\r\n<body>\r\n<h1>Index of /a/</h1><hr><pre>",
+            "<!DOCTYPE HTML PUBLIC \"-//W3C//DTD HTML 3.2 Final//EN\">\n<html>\n <head>\n  <title>Index of /a</title>",
+            "<head>\n<title>Index of /a/</title>\n<style>\na { color: red }\n</style>\n</head>\n<h2>Index of /a/</h2>",
+            "<meta charset=\"utf-8\">\n<title>Directory listing for /a/</title>\n</head>\n<h1>Directory listing for /a/</h1>",
+            "<title>Directory Listing For [/a/]</title>",
+            "<TITLE>Directory: /a/</TITLE><H1 class=\"title\">Directory: /a/</H1>",
+            "<title>WsgiDAV - Index of /a</title><h1>Index of /a</h1>",
+            "<title>data.example</title><h1 id='top'>Index of /a/</h1>",
+        ] {
+            assert!(is_listing(listing.as_bytes()), "{listing}");
+            assert!(
+                names(&parsed(|_, body, to| html("", b"a/", body, to), b"", listing.as_bytes()).unwrap()).0.is_empty()
+            );
+        }
+        for page in [
+            "<html><a href='x'>a page</a>",
+            "<title>Optics</title><h1>Glass</h1><p>The index of refraction of <a href='x'>glass</a>",
+            "<title>Welcome</title><p>Caddy works. See <a href='https://caddyserver.com'>",
+            "<body>Index of /a/ <a href='x'>",
+            "<title>Index of ",
+            "",
+        ] {
+            assert!(!is_listing(page.as_bytes()), "{page}");
+        }
     }
 
     #[test]
