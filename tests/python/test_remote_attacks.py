@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -146,8 +148,9 @@ def test_redirects_and_names_lead_no_nearer():
 # --- connections -------------------------------------------------------------------------------
 
 
-def certificate(folder, name, subject, days, is_signed=True):
-    """A server whose certificate is for a subject, and ends so many days from now; by the authority in `folder` or its own."""
+def certificate(folder, name, subject, days, is_signed=True, is_authority=False):
+    """A server whose certificate is for a subject, and ends so many days from now; by the authority in `folder` or its own.
+    It may say that it is an authority's, as that which `openssl req -x509` makes."""
     import datetime
 
     from cryptography import x509
@@ -163,7 +166,7 @@ def certificate(folder, name, subject, days, is_signed=True):
     made = made.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=30))
     made = made.not_valid_after(now + datetime.timedelta(days=days)).issuer_name(named("authority" if is_signed else name))
     made = made.add_extension(x509.SubjectAlternativeName([subject(x509)]), critical=False)
-    made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    made = made.add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
     signer = key
     if is_signed:
         signer = serialization.load_pem_private_key((folder / "authority.key").read_bytes(), None)
@@ -196,6 +199,29 @@ def test_certificates_that_are_wrong_say_what_to_do(tmp_path):
             fails(run("cat", url, f"--ca-bundle={trusted}", *options), *words)
             if name == "alone":
                 assert run("cat", url, f"--ca-bundle={tmp_path / name}", *options, check=True).stdout == b"bytes"
+    # A server's own, which says that it is an authority's. curl and Python take it if it is the very one that is named.
+    kinds = {
+        "own": ((here, 2), None),
+        "own_expired": ((here, -2), ("expired",)),
+        "own_other": ((lambda x509: x509.DNSName("other.example"), 2), ("not for 127.0.0.1",)),
+    }
+    for name, (how, words) in kinds.items():
+        with store.serving(certificate(tmp_path, name, *how, False, True)) as endpoint:
+            url, options = f"{endpoint}/b/x.bin", ("--no-disk-cache", "--timeout=5m", "--retries=1000")
+            read = urllib.request.Request(url, headers={"Range": "bytes=0-0"})
+            context = ssl.create_default_context(cafile=tmp_path / name)
+            done = run("cat", url, f"--ca-bundle={tmp_path / name}", *options)
+            if words:
+                fails(done, *words)
+                with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+                    urllib.request.urlopen(read, context=context)
+            else:
+                assert (done.returncode, done.stdout, done.stderr) == (0, b"bytes", "")
+                assert urllib.request.urlopen(read, context=context).read() == b"b"
+                # Another one of that name, and none.
+                certificate(tmp_path, name, *how, False, True)
+                for bundle in (tmp_path / name, trusted):
+                    fails(run("cat", url, f"--ca-bundle={bundle}", *options), "not trusted")
     with store.serving() as endpoint:
         fails(run("cat", f"{endpoint}/b/x.bin".replace("http:", "https:"), "--timeout=5m"), "does not speak TLS")
 

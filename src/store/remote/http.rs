@@ -4,3 +4,4 @@ pub(super) mod client;
 pub(super) mod connect;
 pub(super) mod fetch;
 pub(super) mod trouble;
+mod trust;

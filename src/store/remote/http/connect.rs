@@ -20,11 +20,12 @@ use object_store::{
     client::{HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService},
 };
 use reqwest::{
-    Certificate, Response, Url,
+    Response, Url,
     dns::{Addrs, Name, Resolve, Resolving},
 };
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 
-use super::trouble::Trouble;
+use super::{trouble::Trouble, trust::Trust};
 use crate::store::remote::{
     Options,
     auth::{address, profile::variable},
@@ -126,7 +127,7 @@ impl Resolve for Within {
 /// What is the same for all connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    certificates: Vec<Certificate>,
+    certificates: Vec<CertificateDer<'static>>,
     connect: Duration,
 }
 
@@ -141,7 +142,7 @@ impl Settings {
         if let Some(bundle) = bundle.filter(|bundle| !bundle.as_os_str().is_empty()) {
             let failed = |error: &dyn fmt::Display| FetchError::Failed(format!("{}: {error}", bundle.display()));
             let pem = std::fs::read(&bundle).map_err(|e| failed(&e))?;
-            certificates = Certificate::from_pem_bundle(&pem).map_err(|e| failed(&e))?;
+            certificates = CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(|e| failed(&e))?;
             if certificates.is_empty() {
                 return Err(failed(&"holds no certificate in PEM form"));
             }
@@ -149,21 +150,23 @@ impl Settings {
         Ok(Self { certificates, connect: CONNECT.min(options.timeout) })
     }
 
-    fn client(&self, connect: Duration, resolver: Option<Within>) -> Result<reqwest::Client, reqwest::Error> {
+    fn client(&self, connect: Duration, resolver: Option<Within>) -> Result<reqwest::Client, Trouble> {
         // TLS by ring, unless another provider was installed in this process.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        let trust = Trust::new(self.certificates.clone()).map_err(|why| Trouble::lasting(&why))?;
+        let tls = rustls::ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(trust));
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("shardfs/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
             .referer(false)
             .http1_only()
-            .tls_certs_merge(self.certificates.iter().cloned())
+            .tls_backend_preconfigured(tls.with_no_client_auth())
             .connect_timeout(connect)
             .pool_max_idle_per_host(IDLE);
         if let Some(resolver) = resolver {
             builder = builder.dns_resolver(Arc::new(resolver));
         }
-        builder.build()
+        builder.build().map_err(|error| trouble(&error, ""))
     }
 }
 
@@ -195,7 +198,7 @@ impl Connections {
             return Ok(client);
         }
         let resolver = (reach < Reach::Machine).then(|| Within { reach, proxies: self.proxies.clone() });
-        let made = self.settings.client(self.settings.connect, resolver).map_err(|error| trouble(&error, ""))?;
+        let made = self.settings.client(self.settings.connect, resolver)?;
         Ok(place.get_or_init(|| made))
     }
 
@@ -344,7 +347,7 @@ impl HttpConnector for Connector {
         // A machine's own service answers within a second, or there is none.
         let is_near = options.get_config_value(&ClientConfigKey::ConnectTimeout).is_some_and(|time| time == "1s");
         let connect = if is_near { Duration::from_secs(1).min(self.0.connect) } else { self.0.connect };
-        let failed = |error: reqwest::Error| object_store::Error::Generic { store: "HTTP", source: error.into() };
+        let failed = |trouble: Trouble| object_store::Error::Generic { store: "HTTP", source: trouble.why.into() };
         Ok(HttpClient::new(Service(self.0.client(connect, None).map_err(failed)?)))
     }
 }
