@@ -332,6 +332,12 @@ pub trait Container: Any + Send + Sync {
         false
     }
 
+    /// Returns whether a folder has nothing but pictures that repeat what an array shows.
+    fn repeats_array(&self, folder: NodeId) -> bool {
+        let _ = folder;
+        false
+    }
+
     /// Returns the name of the kind of container, if its format has several with names of their own.
     fn kind_name(&self) -> Option<&'static str> {
         None

@@ -1,4 +1,5 @@
-//! Verifying: every file of every container is read to its end, every checksum compared.
+//! Verifying: every file of every container is read to its end, every checksum compared. Folders of pictures that repeat
+//! an array are left out: there may be millions of which no element is stored.
 //!
 //! Works on what a mount would show, so whatever a format shows is verified without a word here about the format.
 
@@ -166,7 +167,7 @@ fn expect(top: &Entry, which: Which, progress: &Progress, stop: &AtomicBool) {
             }
             let size = if which.has(listed.name()) { listed.attr.map_or(0, |attr| attr.size) } else { 0 };
             if listed.kind == FileKind::Folder {
-                listed.entry().ok().map(&mut open);
+                listed.entry().ok().filter(|entry| !entry.repeats_array()).map(&mut open);
             } else if inside {
                 let is_probed = size >= RENDERED && listed.entry().is_ok_and(|file| is_rendered(&file));
                 progress.expected.fetch_add(if is_probed { PROBES } else { size }, Relaxed);
@@ -282,7 +283,7 @@ impl Run<'_> {
         let kind = entry.attr().kind;
         let Some(path) = path else {
             return match kind {
-                FileKind::Folder => Some(Task::Folder(entry, None, 0)),
+                FileKind::Folder => (!entry.repeats_array()).then_some(Task::Folder(entry, None, 0)),
                 // What a link in a container leads to is read at its own place.
                 FileKind::Link => None,
                 FileKind::File => self.which.has(&name).then_some(Task::File(entry)),

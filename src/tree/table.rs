@@ -73,7 +73,7 @@ pub trait Content: Send + Sync + 'static {
         overview::LEAST
     }
 
-    /// Returns the pictures of a folder: numbered, computed, and not in the table.
+    /// Returns the pictures of a folder: numbered, made of the elements of an array, and not in the table.
     fn frames(&self, folder: paths::NodeIndex) -> Option<FrameNames> {
         let _ = folder;
         None
@@ -365,6 +365,11 @@ impl<C: Content> Container for Table<C> {
             }
         }
         Ok(())
+    }
+
+    fn repeats_array(&self, folder: NodeId) -> bool {
+        let folder = Self::number(folder);
+        self.content.frames(folder).is_some() && self.paths.count(folder) == 0
     }
 
     fn kind(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeKind>, Fault> {

@@ -500,6 +500,12 @@ impl Entry {
         self.vfs().stored(self.handle.ino).ok().flatten().map(|source| source.len())
     }
 
+    /// Returns whether this is a folder of pictures that repeat what an array shows.
+    pub(crate) fn repeats_array(&self) -> bool {
+        let asked = self.ask(|tree, _, node| Ok(self.is_folder() && tree.repeats_array(node)));
+        asked.ok().flatten().unwrap_or(false)
+    }
+
     /// Asks the container that contains this entry for its episodes; `None` if it has none.
     pub(crate) fn episodes_of<T>(
         &self,

@@ -422,3 +422,17 @@ def test_what_is_replaced_all_the_time_is_not_known(tmp_path):
     finally:
         end.set()
         thread.join()
+
+
+def test_pictures_of_chunks_that_are_not_stored(tmp_path):
+    """Four million, and none of their pixels is in the store."""
+    node = {"zarr_format": 3, "node_type": "array", "shape": [4_194_304, 512, 512, 3], "data_type": "uint8",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, 512, 512, 3]}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}}, "fill_value": 0,
+            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}], "attributes": {}}
+    (tmp_path / "set.zarr/camera").mkdir(parents=True)
+    (tmp_path / "set.zarr/zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}))
+    (tmp_path / "set.zarr/camera/zarr.json").write_text(json.dumps(node))
+    picture = run("cat", tmp_path / "set.zarr/camera/4194303.png", check=True).stdout
+    assert picture.startswith(b"\x89PNG")
+    assert verify(tmp_path / "set.zarr", code=0)["files"] < 10

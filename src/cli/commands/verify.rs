@@ -33,10 +33,11 @@ use crate::{
 
 /// Check that containers are whole: structure, checksums, every byte of every file
 ///
-/// Reads every file that a mount would show to its end. Exits with 0 if nothing is wrong, 1 if something is, and 2 if
-/// that could not be found out because a path is missing, is no container, or cannot be read (for want of permission or
-/// memory, because a disk or server fails, or because it is replaced meanwhile), or because there was nothing to check.
-/// What has no checksum is only read; the last line says how many of the stored bytes that are.
+/// Reads every file that a mount would show to its end, but for tables and for pictures of arrays, which repeat other
+/// files. Exits with 0 if nothing is wrong, 1 if something is, and 2 if that could not be found out because a path is
+/// missing, is no container, or cannot be read (for want of permission or memory, because a disk or server fails, or
+/// because it is replaced meanwhile), or because there was nothing to check. What has no checksum is only read; the last
+/// line says how many of the stored bytes that are.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   shardfs verify data/
