@@ -127,3 +127,13 @@ def test_tasks_of_another_form_are_reported(tmp_path):
     pq.write_table(pa.table(pq.read_table(path).to_pydict() | {"tasks": ["t"]}), path)
     result = run("verify", tmp_path / "set")
     assert "column tasks: it has no lists of texts" in result.stdout.decode() + result.stderr, result
+
+
+def test_tasks_that_are_null_keep_their_places(tmp_path):
+    write(tmp_path / "set", {})
+    path = tmp_path / "set/meta/episodes/chunk-000/file-000.parquet"
+    tasks = [None, "pick", "", None]
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(table.column_names.index("tasks"), "tasks", [pa.array([tasks])]), path)
+    assert pq.read_table(path)["tasks"].to_pylist() == [tasks]
+    assert json.loads(run("cat", tmp_path / "set/episodes/0/meta.json", check=True).stdout)["tasks"] == tasks

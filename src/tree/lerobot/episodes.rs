@@ -52,7 +52,7 @@ pub(super) struct Footing {
 #[derive(Debug, Default)]
 pub(super) struct Episodes {
     pub(super) all: Vec<Episode>,
-    /// Names of tasks, each once, and the tasks of all episodes.
+    /// Names of tasks, each once, and the tasks of all episodes, by their places there; [`NO_TASK`] for null.
     texts: Vec<Box<str>>,
     tasks_of: Vec<u32>,
     /// Row files of v3.
@@ -66,6 +66,9 @@ pub(super) struct Episodes {
     /// The tasks by number.
     pub(super) tasks: Vec<(i64, Box<str>)>,
 }
+
+/// See [`Episodes::tasks_of`].
+const NO_TASK: u32 = u32::MAX;
 
 impl Episodes {
     /// Reads the metadata. Problems are added to `warnings`.
@@ -121,11 +124,11 @@ impl Episodes {
         self.all.get(usize::try_from(at).ok()?)
     }
 
-    /// Returns the tasks of an episode.
-    pub(super) fn tasks_of(&self, episode: &Episode) -> impl Iterator<Item = &str> {
+    /// Returns the tasks of an episode; `None` for each that is null.
+    pub(super) fn tasks_of(&self, episode: &Episode) -> impl Iterator<Item = Option<&str>> {
         let (first, count) = (episode.tasks.0 as usize, episode.tasks.1 as usize);
         let ids = self.tasks_of.get(first..first + count).unwrap_or_default();
-        ids.iter().filter_map(|id| self.texts.get(*id as usize).map(|text| &**text))
+        ids.iter().map(|id| self.texts.get(*id as usize).map(|text| &**text))
     }
 
     /// Returns the steps of all episodes.

@@ -55,7 +55,7 @@ impl Episodes for Lerobot {
             action: values(ACTION),
             said: Some(Said {
                 embodiment: self.info.robot.clone(),
-                task: self.episodes.tasks_of(episode).collect::<Vec<_>>().join("\n"),
+                task: self.episodes.tasks_of(episode).flatten().collect::<Vec<_>>().join("\n"),
                 fps: Some(self.info.rate()),
                 success: None,
                 total_reward: None,

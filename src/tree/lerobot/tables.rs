@@ -262,7 +262,7 @@ impl Lerobot {
             self.count("episode", Count::Index, &none, rows),
             text("task", |owner, row, each| {
                 let Some(episode) = owner.episodes.get(row) else { return };
-                for (number, task) in owner.episodes.tasks_of(episode).enumerate() {
+                for (number, task) in owner.episodes.tasks_of(episode).flatten().enumerate() {
                     if number > 0 {
                         each("\n");
                     }

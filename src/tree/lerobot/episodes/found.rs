@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Episode, Episodes, Footing, RowFile};
+use super::{Episode, Episodes, Footing, NO_TASK, RowFile};
 use crate::{limits, source::Memory, tree::WorkingMemory, view::Fault};
 
 /// Most problems of the metadata that are reported one by one.
@@ -28,7 +28,7 @@ pub(super) struct Found<'a> {
 pub(super) struct Row {
     pub(super) index: Option<i64>,
     pub(super) length: Option<i64>,
-    pub(super) tasks: Vec<String>,
+    pub(super) tasks: Vec<Option<String>>,
     /// Chunk, file and first and last row of v3.
     pub(super) file: Option<(u64, u64)>,
     pub(super) rows: Option<(u64, u64)>,
@@ -76,7 +76,7 @@ impl<'a> Found<'a> {
         }
         let first = self.episodes.tasks_of.len() as u32;
         for task in &row.tasks {
-            let id = self.text(task)?;
+            let id = task.as_ref().map_or(Ok(NO_TASK), |task| self.text(task))?;
             self.memory.reserve(8)?;
             self.episodes.tasks_of.push(id);
         }

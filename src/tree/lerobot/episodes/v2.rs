@@ -26,7 +26,8 @@ impl Found<'_> {
             match line.ok_or_else(|| "it is too long".into()).and_then(object::<EpisodeLine>) {
                 Err(reason) => self.tell(|| format!("{}: {reason}", place())),
                 Ok(EpisodeLine { episode_index, length, tasks }) => {
-                    let (index, length, tasks) = (Some(episode_index), Some(length), tasks.unwrap_or_default());
+                    let tasks = tasks.into_iter().flatten().map(Some).collect();
+                    let (index, length) = (Some(episode_index), Some(length));
                     let row = Row { index, length, tasks, file: None, rows: None, footings: Vec::new() };
                     self.add(&place, row)?;
                 }

@@ -194,7 +194,12 @@ impl Found<'_> {
         }
     }
 
-    fn task_lists(&mut self, columns: &Columns, reader: &ReadContext, path: &str) -> Result<Vec<Vec<String>>, Fault> {
+    fn task_lists(
+        &mut self,
+        columns: &Columns,
+        reader: &ReadContext,
+        path: &str,
+    ) -> Result<Vec<Vec<Option<String>>>, Fault> {
         let is_texts = |leaf: &Leaf| matches!(leaf.values, Values::Texts | Values::Bytes) && leaf.form == Form::List;
         let Some(leaf) = columns.file().leaf("tasks", is_texts) else {
             if columns.file().leaf("tasks", |_| true).is_some() {
@@ -209,11 +214,13 @@ impl Found<'_> {
         let read = columns.lists(reader, leaf, 0..rows, &mut |row, values| {
             let Some(list) = tasks.get_mut(row as usize) else { return Ok(()) };
             for slot in values.slots {
-                if values.page.slot(slot) == Slot::Value {
-                    let bytes = values.page.bytes(slot);
-                    memory.reserve(bytes.len() as u64 + 48)?;
-                    list.push(String::from_utf8_lossy(bytes).into_owned());
-                }
+                let text = match values.page.slot(slot) {
+                    Slot::Value => Some(values.page.bytes(slot)),
+                    Slot::Null => None,
+                    _ => continue,
+                };
+                memory.reserve(text.map_or(0, <[u8]>::len) as u64 + 48)?;
+                list.push(text.map(|text| String::from_utf8_lossy(text).into_owned()));
             }
             Ok(())
         });
