@@ -758,10 +758,10 @@ impl Vfs {
         if let Some(needed) = fault.would_block_for() {
             return Error::would_block(needed);
         }
-        let block = fault.block.map(|block| opened.tree.block_name(block));
+        let (block, offset) = (fault.block.map(|block| opened.tree.block_name(block)), fault.place());
         // A disk fails somewhere in the block; all other faults are reported at the block's start.
         let start = (!matches!(*fault.error, BlockError::Source(_))).then_some(fault.offset);
-        let error = Error::block(id.shown(), opened.place(node, wait), block, fault.offset, fault.error);
+        let error = Error::block(id.shown(), opened.place(node, wait), block, offset, fault.error);
         self.problems.note_at(error.to_problem(), start);
         if error.errno() == libc::ESTALE {
             self.invalidations.push_gone(id);

@@ -185,7 +185,7 @@ impl Bytes {
 pub struct Fault {
     /// The block that failed; `None` for bytes that belong to none.
     pub block: Option<u32>,
-    /// Offset of the failure in the container, in bytes.
+    /// Offset of the failure in the container, in bytes. 0 also for bytes that belong to no block if it is not known.
     pub offset: u64,
     /// What was wrong.
     pub error: Arc<BlockError>,
@@ -214,6 +214,11 @@ impl Fault {
     /// Returns a failure with a reason that belongs to no block.
     pub(crate) fn refused(reason: impl Into<String>) -> Self {
         BlockError::Refused(reason.into()).into()
+    }
+
+    /// Returns the offset of the failure in the container, if it is known.
+    pub(crate) fn place(&self) -> Option<u64> {
+        (self.block.is_some() || self.offset > 0).then_some(self.offset)
     }
 
     /// Returns what the caller would have to wait for, if that is the only reason of the failure.

@@ -64,7 +64,8 @@ fn error(path: &std::path::Path, fault: &Fault) -> Error {
         error if error.is_damage() => ErrorKind::Damaged,
         _ => ErrorKind::Io,
     };
-    Error::new(kind, format!("{}: byte {}: {}", path.display(), fault.offset, fault.error))
+    let place = fault.place().map_or_else(String::new, |at| format!("byte {at}: "));
+    Error::new(kind, format!("{}: {place}{}", path.display(), fault.error))
 }
 
 /// The bytes of a file as readers see it.

@@ -137,3 +137,17 @@ def test_tasks_that_are_null_keep_their_places(tmp_path):
     pq.write_table(table.set_column(table.column_names.index("tasks"), "tasks", [pa.array([tasks])]), path)
     assert pq.read_table(path)["tasks"].to_pylist() == [tasks]
     assert json.loads(run("cat", tmp_path / "set/episodes/0/meta.json", check=True).stdout)["tasks"] == tasks
+
+
+def test_no_place_is_named_where_none_is_known(tmp_path):
+    """A picture is in a row, and that in a page of several pieces."""
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    write(tmp_path / "set", {"x": (pa.int64(), [1], [0] * COUNT)})
+    path, info = tmp_path / "set/data/chunk-000/file-000.parquet", tmp_path / "set/meta/info.json"
+    pictures = pa.array([{"bytes": b"\x89PNG\r\n\x1a\nno", "path": None}] * COUNT, kind)
+    pq.write_table(pq.read_table(path).append_column("front", pictures), path)
+    described = json.loads(info.read_text())
+    described["features"]["front"] = {"dtype": "image", "shape": [2, 2, 3], "names": ["height", "width", "channels"]}
+    info.write_text(json.dumps(described))
+    done = run("cat", tmp_path / "set/episodes/0/images/front.npy")
+    assert done.returncode == 1 and "the picture of row 0" in done.stderr and "byte 0" not in done.stderr, done.stderr

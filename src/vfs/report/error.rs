@@ -26,7 +26,7 @@ pub struct Error {
 enum Kind {
     Block {
         block: Option<String>,
-        offset: u64,
+        offset: Option<u64>,
         error: Arc<BlockError>,
     },
     Format(Arc<FormatError>),
@@ -62,7 +62,7 @@ impl Error {
         container: PathBuf,
         path: String,
         block: Option<String>,
-        offset: u64,
+        offset: Option<u64>,
         error: Arc<BlockError>,
     ) -> Self {
         Self { kind: Kind::Block { block, offset, error }, container: shown(container), path }
@@ -200,7 +200,7 @@ impl Error {
     /// Returns the error as a line of `problems.jsonl`.
     pub fn to_problem(&self) -> Problem {
         let (block, offset) = match &self.kind {
-            Kind::Block { block, offset, .. } => (block.clone(), Some(*offset)),
+            Kind::Block { block, offset, .. } => (block.clone(), *offset),
             _ => (None, None),
         };
         let message = self.reason();
