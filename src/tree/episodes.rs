@@ -86,8 +86,8 @@ pub struct Episode {
 pub struct Said {
     /// The robot, if the format records it.
     pub embodiment: Option<String>,
-    /// The instruction.
-    pub task: String,
+    /// The instruction, if there is one.
+    pub task: Option<String>,
     /// Frames a second, if the format records them.
     pub fps: Option<f64>,
     /// Whether it succeeded; `None` if the format does not record that.

@@ -95,3 +95,16 @@ def test_episodes_in_python():
             stored = next(suffix for suffix in (".jpg", ".png") if first + suffix in tree)
             assert len(pictures[0].bytes) == tree[first + stored]["size"]
     assert seen == {f"{split}/episodes/{number}" for split in numbers for number in numbers[split]}
+
+
+def test_an_empty_instruction_is_one(tmp_path):
+    steps = {"is_first": tfrecord.tensor("bool"), "language_instruction": tfrecord.TEXT}
+    first = {"steps/is_first": np.array([1, 0])}
+    told = [first | {"steps/language_instruction": [text, text]} for text in (b"", b"pick")]
+    records = [tfrecord.example(record) for record in (*told, first)]
+    tfrecord.write_set(tmp_path, "ds", "1.0.0", {"steps": tfrecord.steps(steps)}, {"train": [records]})
+    summary = json.loads(run("info", "--json", tmp_path, check=True).stdout)["summary"]
+    assert [episode["task"] for episode in summary["first_episodes"]] == ["", "pick", None]
+    assert summary["tasks"] == {"": 1, "pick": 1}
+    lines = run("info", tmp_path, check=True).stdout.decode().splitlines()
+    assert [line.split()[2:] for line in lines[-3:]] == [["2", '""'], ["2", "pick"], ["2"]]

@@ -130,7 +130,7 @@ fn episodes_line(container: &Entry, count: u64) -> Vec<String> {
         let Some(episode) = container.episode(position).ok().flatten() else { continue };
         let Some(said) = episode.said else { continue };
         frames = episode.frames.saturating_add(frames);
-        *tasks.entry(shortened(&said.task, TASK)).or_default() += 1;
+        *tasks.entry(shortened(said.task.as_deref().unwrap_or_default(), TASK)).or_default() += 1;
     }
     let mut parts = vec![counted(count, "episode")];
     if looked_at == count {

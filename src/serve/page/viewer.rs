@@ -256,8 +256,8 @@ fn write_episodes(main: &mut Html, entry: &Entry, inside: &str, shown: Range<u64
             main.raw(r#"</td><td></td><td></td><td></td><td class="num"></td><td class="num"></td></tr>"#);
             continue;
         };
-        let embodiment = said.embodiment.as_deref().unwrap_or_default();
-        let [task, embodiment] = [&said.task, embodiment].map(|text| shortened(text, 120));
+        let [task, embodiment] =
+            [&said.task, &said.embodiment].map(|text| shortened(text.as_deref().unwrap_or_default(), 120));
         main.fill("</td><td>{}</td><td>{}</td><td>", &[&task, &embodiment]);
         main.raw(match said.success.and_then(Success::known) {
             Some(true) => r#"<span class="badge good">yes</span>"#,

@@ -65,7 +65,7 @@ impl Episodes for Kdb {
         };
         let said = meta.map(|meta| Said {
             embodiment: Some(meta.embodiment.clone()),
-            task: meta.task.clone(),
+            task: Some(meta.task.clone()),
             // The decimal number that it was stored for.
             fps: meta.fps.to_string().parse().ok(),
             success: Some(match meta.success {

@@ -47,6 +47,7 @@ impl Episodes for Lerobot {
             let feature = self.info.features.iter().find(|feature| feature.name == name);
             feature.filter(|feature| matches!(feature.kind, Kind::Numbers(_))).and_then(|feature| feature.values())
         };
+        let tasks = |episode| self.episodes.tasks_of(episode).flatten().collect::<Vec<_>>();
         Ok(self.episodes.get(position).map(|episode| Episode {
             position,
             id: episode.index,
@@ -55,7 +56,7 @@ impl Episodes for Lerobot {
             action: values(ACTION),
             said: Some(Said {
                 embodiment: self.info.robot.clone(),
-                task: self.episodes.tasks_of(episode).flatten().collect::<Vec<_>>().join("\n"),
+                task: Some(tasks(episode)).filter(|tasks| !tasks.is_empty()).map(|tasks| tasks.join("\n")),
                 fps: Some(self.info.rate()),
                 success: None,
                 total_reward: None,

@@ -77,7 +77,7 @@ impl Rlds {
     }
 
     /// Returns the instruction to the robot, if an episode has one for all steps.
-    fn instruction(&self, reader: &ReadContext, record: &Record) -> Result<String, Fault> {
+    fn instruction(&self, reader: &ReadContext, record: &Record) -> Result<Option<String>, Fault> {
         let is_text = |leaf: &&Leaf| matches!(leaf.kind, LeafKind::Text);
         let is_named = |leaf: &&Leaf| INSTRUCTIONS.contains(&leaf.shown().rsplit('/').next().unwrap_or_default());
         for leaf in self.leaves().iter().filter(is_text).filter(is_named) {
@@ -86,10 +86,10 @@ impl Rlds {
                 && view.size() <= TEXT
                 && let Ok(text) = String::from_utf8(view.copy_at(reader, 0, view.size())?)
             {
-                return Ok(text);
+                return Ok(Some(text));
             }
         }
-        Ok(String::new())
+        Ok(None)
     }
 
     /// Returns what the player needs of an episode.

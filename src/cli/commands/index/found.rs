@@ -195,7 +195,7 @@ fn task(container: &Entry, episodes: u64) -> Result<Option<String>, Error> {
             return Ok(None);
         }
     }
-    Ok(task)
+    Ok(task.flatten())
 }
 
 /// Returns the paths of camera folders below a folder of pictures, separated by commas; a comma in a name becomes `%2C`.

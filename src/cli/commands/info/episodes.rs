@@ -97,7 +97,9 @@ impl Summary {
         if let Some(embodiment) = &said.embodiment {
             self.embodiments.add(shown(embodiment, TEXT));
         }
-        self.tasks.add(shown(&said.task, TEXT));
+        if let Some(task) = &said.task {
+            self.tasks.add(shown(task, TEXT));
+        }
         if let Some(fps) = said.fps {
             self.fps.add(number(fps));
         }
@@ -187,7 +189,11 @@ impl Line {
         let (success, reward, task) = match &self.episode.said {
             Some(said) => {
                 let reward = said.total_reward.map_or_else(String::new, number);
-                (said.success.map_or("", Success::word), reward, shown(&said.task, TEXT / 2))
+                let task = match said.task.as_deref() {
+                    Some("") => "\"\"".into(),
+                    task => shown(task.unwrap_or_default(), TEXT / 2),
+                };
+                (said.success.map_or("", Success::word), reward, task)
             }
             None => ("", String::new(), "(damaged)".into()),
         };
@@ -209,7 +215,7 @@ impl Line {
             "folder": self.folder,
             "episode_id": id,
             "embodiment": said.and_then(|said| said.embodiment.as_ref()),
-            "task": said.map(|said| &said.task),
+            "task": said.and_then(|said| said.task.as_ref()),
             "fps": said.and_then(|said| said.fps),
             "success": said.and_then(|said| said.success?.known()),
             "total_reward": said.and_then(|said| said.total_reward),
