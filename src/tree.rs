@@ -333,9 +333,12 @@ pub trait Container: Any + Send + Sync {
     }
 
     /// Returns whether a folder has nothing but pictures that repeat what an array shows.
-    fn repeats_array(&self, folder: NodeId) -> bool {
-        let _ = folder;
-        false
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn repeats_array(&self, reader: &ReadContext, folder: NodeId) -> Result<bool, Fault> {
+        let _ = (reader, folder);
+        Ok(false)
     }
 
     /// Returns the name of the kind of container, if its format has several with names of their own.

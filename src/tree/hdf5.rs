@@ -604,6 +604,11 @@ impl Container for Hdf5 {
         Node::unpack(node).is_some_and(|node| matches!(node.part, Part::Table | Part::Profile))
     }
 
+    fn repeats_array(&self, context: &ReadContext, folder: NodeId) -> Result<bool, Fault> {
+        let Some(Node { part: Part::Folder, place, .. }) = Node::unpack(folder) else { return Ok(false) };
+        Ok(matches!(self.pictures_at(context, place)?, Some((_, Pictures::Raw { .. }))))
+    }
+
     fn overview_memory(&self) -> u64 {
         crate::limits::DESCRIBED as u64 * super::overview::ITEM
     }

@@ -367,9 +367,9 @@ impl<C: Content> Container for Table<C> {
         Ok(())
     }
 
-    fn repeats_array(&self, folder: NodeId) -> bool {
+    fn repeats_array(&self, _: &ReadContext, folder: NodeId) -> Result<bool, Fault> {
         let folder = Self::number(folder);
-        self.content.frames(folder).is_some() && self.paths.count(folder) == 0
+        Ok(self.content.frames(folder).is_some() && self.paths.count(folder) == 0)
     }
 
     fn kind(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeKind>, Fault> {

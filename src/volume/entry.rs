@@ -502,7 +502,7 @@ impl Entry {
 
     /// Returns whether this is a folder of pictures that repeat what an array shows.
     pub(crate) fn repeats_array(&self) -> bool {
-        let asked = self.ask(|tree, _, node| Ok(self.is_folder() && tree.repeats_array(node)));
+        let asked = self.ask(|tree, reader, node| Ok(self.is_folder() && tree.repeats_array(reader, node)?));
         asked.ok().flatten().unwrap_or(false)
     }
 

@@ -231,7 +231,7 @@ def test_verifies(user):
         "data/damaged/" + name for name in (
             *3 * ["bad_chunk.h5"], "bad_crc.wshard", "cut_recording", "cut_short.gguf", "cut_short.safetensors",
             "cut_short.trees", "unfinished.bag", "unfinished.mcap", "wrong_crc.npz",
-            *3 * ["wrong_crc.tfrecord"], *3 * ["wrong_crc.zarr.zip"])]
+            *3 * ["wrong_crc.tfrecord"], *2 * ["wrong_crc.zarr.zip"])]
     for said in (
             "data/damaged/bad_crc.wshard: signal/joint_pos.npy, block 'signal/joint_pos', byte 2656: checksum is 0x923f9edd, "
             "the index says 0x1a3453dc",

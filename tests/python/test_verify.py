@@ -436,3 +436,7 @@ def test_pictures_of_chunks_that_are_not_stored(tmp_path):
     picture = run("cat", tmp_path / "set.zarr/camera/4194303.png", check=True).stdout
     assert picture.startswith(b"\x89PNG")
     assert verify(tmp_path / "set.zarr", code=0)["files"] < 10
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        file.create_dataset("camera", (4_000_000, 8, 8, 3), "u1", chunks=(1000, 8, 8, 3))
+    assert run("cat", tmp_path / "set.h5/camera/3999999.png", check=True).stdout.startswith(b"\x89PNG")
+    assert verify(tmp_path / "set.h5", code=0)["files"] < 10
