@@ -194,6 +194,9 @@ impl SourceTree {
             stat = now;
         }
         // It is written to all the time, like a log, so it is no container that could be opened now.
+        if self.detection.is_alone() {
+            return Err(Error::stale(path().to_path_buf()));
+        }
         Ok((stat.kind == Kind::File).then(|| file(FilePath::new(folder.clone(), name), stat)))
     }
 

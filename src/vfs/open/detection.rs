@@ -286,6 +286,11 @@ impl Detection {
         }
     }
 
+    /// Returns whether SOURCE is one file, which has to be a container.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
     /// Returns whether folders can be containers.
     pub(crate) fn has_folders(&self) -> bool {
         !self.folders.is_empty()

@@ -151,7 +151,8 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
 
 /// Parses `bytes 5-9/20`. Returns the first byte, the last one, and the size if it is given.
 fn content_range(text: &str) -> Option<(u64, u64, Option<u64>)> {
-    let (range, size) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (unit, text) = text.trim().split_once(' ')?;
+    let (range, size) = text.split_once('/').filter(|_| unit.eq_ignore_ascii_case("bytes"))?;
     let (start, last) = range.split_once('-')?;
     let (start, last) = (start.trim().parse().ok()?, last.trim().parse().ok()?);
     let size = match size.trim() {
@@ -189,7 +190,7 @@ mod tests {
     #[test]
     fn content_ranges() {
         assert_eq!(content_range("bytes 5-9/20"), Some((5, 9, Some(20))));
-        assert_eq!(content_range("bytes 0-0/*"), Some((0, 0, None)));
+        assert_eq!(content_range("Bytes 0-0/*"), Some((0, 0, None)));
         for bad in ["", "bytes */20", "bytes 9-5/20", "bytes 5-20/20", "items 5-9/20"] {
             assert_eq!(content_range(bad), None, "{bad}");
         }
