@@ -230,8 +230,14 @@ impl Vfs {
             problems,
         };
         let Some(alone) = &vfs.alone else { return Ok(vfs) };
+        let as_source = |error: Error| match error.errno() {
+            libc::ESTALE => Error::stale(vfs.top.clone()),
+            _ => error,
+        };
         let found = match mounted.kind {
-            Kind::File | Kind::Folder => vfs.source.find(alone.folder(), alone.name(), Wait::Always)?,
+            Kind::File | Kind::Folder => {
+                vfs.source.find(alone.folder(), alone.name(), Wait::Always).map_err(as_source)?
+            }
             Kind::Link | Kind::Other => None,
         };
         let Some((node @ Node::InContainer(..), _)) = found else {

@@ -6,6 +6,8 @@ import errno
 import functools
 import gzip
 import http.server
+import io
+import itertools
 import json
 import os
 import shutil
@@ -16,6 +18,7 @@ import time
 import urllib.parse
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support import FAMILIES, FIXTURES, GOLDEN, daemon_of, mounted, run, serving, walk_files
 from support.stores import Hub, Store, caddy, nginx, python_server
@@ -569,3 +572,40 @@ def test_a_server_that_does_not_answer_is_not_asked_for_each_marker(answered):
         else:
             assert done.returncode == 1 and "503" in done.stderr and len(done.stderr.splitlines()) == 1, done
         assert any(path.startswith("/d/.zgroup/") for _, path in asked) == bool(answered)
+
+
+def test_an_object_in_another_state_at_each_answer():
+    """It has changed; it is not of an unknown format."""
+    stored, answers = io.BytesIO(), itertools.count()
+    np.savez(stored, x=np.zeros(1 << 20))
+    data = stored.getvalue()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            first, last = map(int, (self.headers["Range"] or f"bytes=0-{len(data) - 1}")[6:].split("-"))
+            part = data[first:last + 1]
+            self.send_response(206)
+            self.send_header("Content-Length", str(len(part)))
+            self.send_header("Content-Range", f"bytes {first}-{first + len(part) - 1}/{len(data)}")
+            self.send_header("ETag", f'"{next(answers)}"')
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(part)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    with (http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
+          concurrent.futures.ThreadPoolExecutor() as pool):
+        pool.submit(server.serve_forever)
+        try:
+            url = f"http://127.0.0.1:{server.server_port}/arrays.npz"
+            done = run("ls", "--no-disk-cache", url)
+            assert done.returncode == 1
+            assert done.stderr == f"shardfs: {url}: the container has changed since this was looked up\n"
+        finally:
+            server.shutdown()

@@ -218,13 +218,17 @@ impl Attempts<'_> {
             counters.failures.fetch_add(1, Relaxed);
             let seconds = self.begun.elapsed().as_secs_f64();
             let attempts = if self.made == 1 { "1 attempt".into() } else { format!("{} attempts", self.made) };
-            let advice = match wait {
-                Some(wait) if out_of_time => {
-                    format!("it asks to wait for {} s; --timeout says how long to try", wait.as_secs())
-                }
-                _ => "is the server reachable? --timeout and --retries say how long to try".into(),
+            let text = match wait {
+                Some(wait) if out_of_time => format!(
+                    "{store}: {why}, in {attempts} and {seconds:.1} s; it asks to wait for {} s; --timeout says how long \
+                     to try",
+                    wait.as_secs()
+                ),
+                _ => format!(
+                    "{store}: {why}, in {attempts} and {seconds:.1} s; is the server reachable? --timeout and --retries \
+                     say how long to try"
+                ),
             };
-            let text = format!("{store}: {why}, in {attempts} and {seconds:.1} s; {advice}");
             return Err(if is_late || out_of_time { FetchError::TimedOut(text) } else { FetchError::Unreached(text) });
         }
         log::debug!("{store}: {why}; again in {:.2} s", pause.as_secs_f64());
