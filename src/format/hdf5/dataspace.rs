@@ -40,7 +40,10 @@ impl Dataspace {
             8 => u64::MAX,
             width => (1 << (8 * width)) - 1,
         };
-        let most = most.into_iter().map(|most| if most == unlimited { u64::MAX } else { most }).collect();
+        let most: Vec<_> = most.into_iter().map(|most| if most == unlimited { u64::MAX } else { most }).collect();
+        if let Some((dim, most)) = dims.iter().zip(&most).find(|(dim, most)| dim > most) {
+            return Err(message.damaged(format!("an axis of {dim} elements that may have {most} at most")));
+        }
         Ok(Self { dims: Some(dims), most })
     }
 
