@@ -4,6 +4,7 @@ import collections
 import ctypes
 import errno
 import io
+import itertools
 import json
 import os
 import struct
@@ -12,6 +13,7 @@ import pytest
 
 from support import GOLDEN, hdf5_oracle, load_npy, mounted, run, seen_within  # before h5py: it says where external files are
 from support.writers import hdf5_kinds
+from support.writers.hdf5 import lookup3
 
 import h5py
 import numpy as np
@@ -292,3 +294,85 @@ def test_sequences_that_lead_to_one_object_many_times(tmp_path):
         assert failed.value.errno == errno.EIO
         assert np.load(mnt / "x.h5/y.npy").tolist() == [0, 1, 2]
         assert "global heap" in (mnt / ".shardfs/problems.jsonl").read_text()
+
+
+def _summed_as_another(data, at, header):
+    """Returns a file whose block at a place belongs to another header, with the checksum that is right for it."""
+    width = {b"FADB": 6, b"EAIB": 6, b"EASB": 6, b"EADB": 6, b"FHIB": 5, b"FHDB": 5}[bytes(data[at:at + 4])]
+    changed = bytearray(data)
+    changed[at + width:at + width + 8] = struct.pack("<Q", header)
+    if width == 5 and data[at:at + 4] == b"FHDB":
+        # The block has its checksum behind its head, and counts it as zeros.
+        for size, place in itertools.product([512, 1024, 2048, 4096], range(at + 14, at + 22)):
+            zeroed = data[at:place] + bytes(4) + data[place + 4:at + size]
+            if lookup3(zeroed) == struct.unpack_from("<I", data, place)[0]:
+                changed[place:place + 4] = bytes(4)
+                changed[place:place + 4] = struct.pack("<I", lookup3(bytes(changed[at:at + size])))
+                return bytes(changed)
+    for end in range(at + 14, at + 2000):
+        if lookup3(data[at:end]) == struct.unpack_from("<I", data, end)[0]:
+            changed[end:end + 4] = struct.pack("<I", lookup3(bytes(changed[at:end])))
+            return bytes(changed)
+    raise AssertionError("no checksum")
+
+
+@pytest.mark.parametrize("kind", ["FADB", "EAIB", "EASB", "EADB", "FHIB", "FHDB"])
+def test_blocks_of_other_headers_are_damage(tmp_path, kind):
+    """Otherwise one dataset would show the chunks of another, and one group the links of another."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("fixed", data=np.arange(100, dtype="i4"), chunks=(5,))
+        file.create_dataset("grows", data=np.arange(300, dtype="i4"), chunks=(1,), maxshape=(None,))
+        group = file.create_group("links")
+        for number in range(200):
+            group[f"link{number}"] = h5py.SoftLink(f"/fixed{number}")
+    data = path.read_bytes()
+    path.write_bytes(_summed_as_another(data, data.index(kind.encode()), 48))
+    what = {"FH": "links", "FA": "fixed", "EA": "grows"}[kind[:2]]
+    with h5py.File(path) as file, pytest.raises((OSError, RuntimeError, KeyError), match="header address"):
+        list(file[what])
+    done = run("verify", path)
+    assert done.returncode == 1 and b"belongs to another header" in done.stdout
+
+
+@pytest.mark.parametrize("chunks", [None, (2, 3)])
+def test_axes_beyond_their_most_are_damage(tmp_path, chunks):
+    """Otherwise what follows in the file, or values that nobody wrote, would be shown as rows."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        file.create_dataset("x", data=np.ones((5, 6), "i4"), chunks=chunks, maxshape=(5, 6) if chunks else None)
+    data, sizes = path.read_bytes(), struct.pack("<4Q", 5, 6, 5, 6)
+    path.write_bytes(data.replace(sizes, struct.pack("<4Q", 6, 6, 5, 6)))
+    with h5py.File(path) as file, pytest.raises((OSError, RuntimeError, KeyError), match="greater than maxdim"):
+        file["x"][()]
+    assert run("cat", path / "x.npy").returncode == 1
+    assert b"an axis of 6 elements that may have 5 at most" in run("verify", path).stdout
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_chunks_of_no_bytes_are_damage(tmp_path, compression):
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        file.create_dataset("x", data=np.arange(1, 101, dtype="i4"), chunks=(10,), compression=compression)
+    data = bytearray(path.read_bytes())
+    tree = data.index(b"TREE\x01")
+    data[tree + 24:tree + 28] = bytes(4)
+    path.write_bytes(data)
+    assert run("cat", path / "x.npy").returncode == 1
+    assert run("verify", path).returncode == 1
+
+
+def test_records_that_are_not_counted_are_damage(tmp_path):
+    """A B-tree of 12 links whose root has none: they would be gone without a word."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        for number in range(12):
+            file[f"links/{number}"] = number
+    data = bytearray(path.read_bytes())
+    tree = data.index(b"BTHD\0\x05")
+    assert struct.unpack_from("<HQ", data, tree + 24) == (12, 12)
+    data[tree + 24:tree + 26] = bytes(2)
+    data[tree + 34:tree + 38] = struct.pack("<I", lookup3(bytes(data[tree:tree + 34])))
+    path.write_bytes(data)
+    done = run("verify", path)
+    assert done.returncode == 1 and b"a B-tree of 12 records with 0 in its root" in done.stdout

@@ -42,6 +42,20 @@ struct Next {
     level: usize,
 }
 
+impl Next {
+    /// Fails if its records and those `below` it are not as many as its parent says.
+    fn check_total(&self, reader: &Reader<'_>, below: u64) -> Result<()> {
+        let (records, total) = (self.records, self.total);
+        match below.saturating_add(records) == total {
+            true => Ok(()),
+            false => {
+                let reason = format!("a node of a B-tree with {records} records and {below} below it, and not {total}");
+                Err(reader.damaged(self.at, reason))
+            }
+        }
+    }
+}
+
 /// A node that was read.
 struct Node {
     /// Its bytes without the checksum.
@@ -139,6 +153,9 @@ fn head(reader: &Reader<'_>, at: Place, kinds: &[u8]) -> Result<Head> {
     if record == 0 || node < BESIDE + record || depth > DEPTH {
         return Err(head.damaged(format!("a B-tree of depth {depth}, nodes of {node} bytes, records of {record}")));
     }
+    if (root.is_none() || records == 0) != (all == 0) {
+        return Err(head.damaged(format!("a B-tree of {all} records with {records} in its root")));
+    }
     let tree = Tree { kind, node, record, levels: levels(node, record, u64::from(sizes.offset), depth) };
     Ok(Head { tree, root, records, all })
 }
@@ -207,17 +224,19 @@ impl Tree {
                 }
             }
         }
+        let mut below = 0u64;
         if node.level > 0 {
             let first = next.len();
             for number in 0..=node.records {
                 let child = read.child(&mut fields, node.level)?;
+                below = below.saturating_add(child.total);
                 if number >= from && to.is_none_or(|to| number <= to) {
                     next.push(child);
                 }
             }
             reader.expect(next.iter().skip(first).map(|child| child.at), self.node);
         }
-        Ok(())
+        node.check_total(reader, below)
     }
 
     /// Passes the records of a node and of all below it to `each`, in their order, if their ranks are in the range.
@@ -241,11 +260,7 @@ impl Tree {
             }
         }
         let below = children.iter().fold(0, |all: u64, child| all.saturating_add(child.total));
-        if below.saturating_add(node.records) != node.total {
-            let (records, total) = (node.records, node.total);
-            let reason = format!("a node of a B-tree with {records} records and {below} below it, and not {total}");
-            return Err(reader.damaged(node.at, reason));
-        }
+        node.check_total(reader, below)?;
         // Those of the range are read soon.
         let mut start = rank;
         let wanted = children.iter().filter(|child| {

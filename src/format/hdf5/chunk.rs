@@ -51,6 +51,11 @@ impl Element {
         self.sized(size.into(), head)
     }
 
+    /// Returns the kind that the blocks of an array of such elements have.
+    pub(super) fn kind(&self) -> Option<u8> {
+        Some(self.is_filtered.into())
+    }
+
     /// Sets the bytes of an element. Fails if elements cannot have that many.
     pub(super) fn sized(self, size: u64, head: &Structure<'_>) -> Result<Self> {
         let offset = u64::from(head.sizes().offset);
@@ -72,7 +77,7 @@ impl Element {
             }
             false => (self.chunk_size, 0),
         };
-        Ok(place.filter(|_| size > 0).map(|place| StoredChunk { place, size, mask }))
+        Ok(place.map(|place| StoredChunk { place, size, mask }))
     }
 }
 

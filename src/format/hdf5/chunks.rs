@@ -44,14 +44,14 @@ pub fn visit(
                         return Err(key.damaged("chunks that do not ascend"));
                     }
                     last.clone_from(&at);
-                    if size == 0 { Ok(()) } else { each(&at, StoredChunk { place, size, mask }) }
+                    each(&at, StoredChunk { place, size, mask })
                 },
             )
         }
         Index::Single(filtered) => {
             let (size, mask) = filtered.unwrap_or((chunks.chunk_size, 0));
             let chunk = StoredChunk { place: address, size, mask };
-            if size == 0 { Ok(()) } else { each(&vec![0; axes.len()], chunk) }
+            each(&vec![0; axes.len()], chunk)
         }
         Index::Implicit => implicit(reader, chunks, address, each),
         Index::FixedArray { .. } => {

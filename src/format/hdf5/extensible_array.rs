@@ -13,12 +13,16 @@ use super::{
 };
 use crate::source::to_usize;
 
+/// In messages.
+const DATA_BLOCK: &str = "a block of an extensible array";
+
 /// Memory for the place of a block that was visited.
 const VISITED: u64 = 48;
 
 /// The content of the header.
 struct Array<'r, 'a> {
     reader: &'r Reader<'a>,
+    at: Place,
     element: Element,
     /// Elements of the index block and of the smallest data block.
     index_elements: u64,
@@ -73,6 +77,7 @@ pub(super) fn visit(
     let Some(index) = index else { return Ok(()) };
     let mut array = Array {
         reader,
+        at,
         element,
         index_elements: index_elements.into(),
         least: least.into(),
@@ -109,9 +114,7 @@ impl Array<'_, '_> {
         let size = 6 + offset + self.index_elements * self.element.size + addresses * offset + 4;
         let bytes = self.reader.checked(at, b"EAIB", size)?;
         let mut fields = self.reader.structure(at, &bytes);
-        fields.skip(4)?;
-        fields.version("an index block", 0..=0)?;
-        fields.skip(1 + to_usize(offset))?;
+        fields.start_of_block("an index block", self.element.kind(), self.at)?;
         for number in 0..self.index_elements {
             if let Some(chunk) = self.element.read(&mut fields)? {
                 each(number, chunk)?;
@@ -148,9 +151,8 @@ impl Array<'_, '_> {
         let front = 6 + offset + self.offset_width;
         let bytes = self.reader.checked(at, b"EASB", front + map + blocks * offset + 4)?;
         let mut fields = self.reader.structure(at, &bytes);
-        fields.skip(4)?;
-        fields.version("a super block", 0..=0)?;
-        fields.skip(to_usize(front) - 5)?;
+        fields.start_of_block("a super block", self.element.kind(), self.at)?;
+        fields.skip(to_usize(self.offset_width))?;
         let written = fields.take(to_usize(map))?;
         for number in 0..blocks {
             if let Some(at) = fields.address()? {
@@ -172,7 +174,8 @@ impl Array<'_, '_> {
         let size = self.element.size.saturating_mul(block.count).saturating_add(front + 4);
         let bytes = self.reader.checked(block.at, b"EADB", size)?;
         let mut fields = self.reader.structure(block.at, &bytes);
-        fields.skip(to_usize(front))?;
+        fields.start_of_block(DATA_BLOCK, self.element.kind(), self.at)?;
+        fields.skip(to_usize(self.offset_width))?;
         self.read(&mut fields, block.first, block.count, each)
     }
 
@@ -180,7 +183,8 @@ impl Array<'_, '_> {
     fn pages(&mut self, block: &Block, written: &[u8], bit: u64, each: Each<'_>) -> Result<()> {
         self.visit(block.at)?;
         let front = 6 + u64::from(self.reader.sizes.offset) + self.offset_width;
-        self.reader.checked(block.at, b"EADB", front + 4)?;
+        let bytes = self.reader.checked(block.at, b"EADB", front + 4)?;
+        self.reader.structure(block.at, &bytes).start_of_block(DATA_BLOCK, self.element.kind(), self.at)?;
         let size = self.element.size.saturating_mul(self.in_page).saturating_add(4);
         for page in (0..block.count / self.in_page).filter(|page| is_set(written, bit + page)) {
             let at = size.checked_mul(page).and_then(|at| at.checked_add(front + 4)?.checked_add(block.at));

@@ -39,12 +39,13 @@ pub(super) fn visit(
         let size = element.size.checked_mul(count).and_then(|size| size.checked_add(front + 4)).unwrap_or(u64::MAX);
         let bytes = reader.checked(block, b"FADB", size)?;
         let mut elements = reader.structure(block, &bytes);
-        elements.skip(to_usize(front))?;
+        elements.start_of_block("a block of a fixed array", element.kind(), at)?;
         return each_of(0, count, &mut elements);
     }
     // The bit map of the pages that were ever written.
     let pages = count.div_ceil(in_page);
     let bytes = reader.checked(block, b"FADB", front + pages.div_ceil(8) + 4)?;
+    reader.structure(block, &bytes).start_of_block("a block of a fixed array", element.kind(), at)?;
     let written = bytes.get(to_usize(front)..).unwrap_or_default();
     let page_size = element.size.checked_mul(in_page).and_then(|size| size.checked_add(4));
     let first = block.saturating_add(bytes.len() as u64 + 4);

@@ -287,13 +287,12 @@ impl<'r, 'a> Heap<'r, 'a> {
         }
         let Some((at, bytes)) = self.way.get(depth) else { return Ok(None) };
         let mut fields = reader.structure(*at, bytes);
-        fields.skip(4)?;
-        fields.version("a block of a fractal heap", 0..=0)?;
+        fields.start_of_block("a block of a fractal heap", None, self.at)?;
         let place = match number.checked_sub(directs) {
             None => head + number * direct,
             Some(number) => head + directs * direct + number * offset,
         };
-        fields.skip(to_usize(place) - 5)?;
+        fields.skip(to_usize(place - 5 - offset))?;
         let Some(at) = fields.address()? else { return Ok(None) };
         let filtered = if is_filtered && number < directs { Some((fields.length()?, fields.u32()?)) } else { None };
         Ok(Some(Child { at, filtered }))
@@ -307,6 +306,7 @@ impl<'r, 'a> Heap<'r, 'a> {
             Some((stored, mask)) => self.decode(block.at, reader.read(block.at, stored)?, mask, size)?,
         };
         reader.check_signature(block.at, b"FHDB", &bytes)?;
+        reader.structure(block.at, &bytes).start_of_block("a block of a fractal heap", None, self.at)?;
         if self.has_checksums {
             // The checksum is that of the block with zeros instead of the checksum.
             let at = 5 + usize::from(reader.sizes.offset) + self.offset_width;

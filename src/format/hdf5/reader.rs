@@ -330,4 +330,20 @@ impl<'a> Structure<'a> {
             false => Err(Error::damaged(place, format!("{what} of version {version}"))),
         }
     }
+
+    /// Reads the start of a block: its signature, which was compared, version 0, its kind if it has one, and the address
+    /// of the header that it belongs to.
+    ///
+    /// # Errors
+    /// As [`Self::version`], and damage if it is of another kind or belongs to another header.
+    pub fn start_of_block(&mut self, what: &str, kind: Option<u8>, header: Place) -> Result<()> {
+        self.skip(4)?;
+        self.version(what, 0..=0)?;
+        let place = self.place();
+        let is_of_kind = kind.is_none_or(|kind| self.u8().is_ok_and(|stored| stored == kind));
+        match self.address()? == Some(header) && is_of_kind {
+            true => Ok(()),
+            false => Err(Error::damaged(place, format!("{what} that belongs to another header"))),
+        }
+    }
 }
