@@ -43,7 +43,7 @@ const KEY: &str = "shardfs";
 /// First and last bytes of every file.
 const MAGIC: &[u8; 4] = b"PAR1";
 
-/// Size in bytes of a page of memory. Large chunks have a multiple of it.
+/// Size in bytes of a page of memory. Large chunks begin at multiples of it.
 const ALIGN: u64 = 4096;
 
 /// Average size in bytes from which chunks count as large.
@@ -119,22 +119,6 @@ impl Page {
         let is_short = body <= LONGEST && values <= LONGEST - 8;
         let header = is_short.then(|| compact::page_header(values, body, column.encoding()))?;
         Some(Self { header: header.len() as u32, body: body as u32, missing: missing as u32 })
-    }
-
-    /// Returns the page of `rows` rows with zeros at its end, so that the chunk has a multiple of [`ALIGN`] bytes.
-    fn aligned(self, column: &Column, rows: u64, dictionary: u64) -> Option<Self> {
-        let values = column.values_in(rows, self.missing.into());
-        let header = |body| compact::page_header(values, body, column.encoding()).len() as u64;
-        let mut body = u64::from(self.body);
-        // A larger page can have a longer header.
-        loop {
-            let surplus = (dictionary + header(body) + body) % ALIGN;
-            if surplus == 0 {
-                break;
-            }
-            body += ALIGN - surplus;
-        }
-        (body <= LONGEST).then(|| Self { header: header(body) as u32, body: body as u32, ..self })
     }
 }
 
@@ -212,13 +196,11 @@ impl Parquet {
     fn place(&mut self) -> Result<(), Fault> {
         let too_large = || Fault::refused("it would have more than 2^63 bytes");
         let chunks = self.columns.len() as u64;
-        if self.groups > 0 && self.group_size(0) >= chunks * LARGE {
-            self.align()?;
-        }
+        self.is_aligned = self.groups > 0 && self.group_size(0) >= chunks * LARGE;
         let mut end = self.front();
         self.starts.push(end);
         for group in 0..self.groups {
-            let next = end.checked_add(self.group_size(group)).filter(|end| *end <= limits::LARGEST_BLOCK);
+            let next = end.checked_add(self.group_room(group)).filter(|end| *end <= limits::LARGEST_BLOCK);
             end = next.ok_or_else(too_large)?;
             self.starts.push(end);
         }
@@ -230,19 +212,6 @@ impl Parquet {
         }
         // The footer's length and the second magic follow.
         self.footer.end = self.footer.start + size + 8;
-        Ok(())
-    }
-
-    /// Makes every chunk end at a multiple of [`ALIGN`].
-    fn align(&mut self) -> Result<(), Fault> {
-        self.is_aligned = true;
-        let (rows, group_rows) = (self.rows, self.group_rows);
-        for Laid { column, dictionary, pages } in &mut self.columns {
-            for (group, page) in (0..).zip(pages) {
-                let rows = group_rows.min(rows - group * group_rows);
-                *page = page.aligned(column, rows, u64::from(*dictionary)).ok_or_else(|| too_long(column))?;
-            }
-        }
         Ok(())
     }
 
@@ -301,6 +270,15 @@ impl Parquet {
         self.columns.iter().map(|laid| self.chunk_size(laid, group)).sum()
     }
 
+    /// Returns the bytes of a chunk and of the zeros after it.
+    fn chunk_room(&self, laid: &Laid, group: u64) -> u64 {
+        self.chunk_size(laid, group).next_multiple_of(if self.is_aligned { ALIGN } else { 1 })
+    }
+
+    fn group_room(&self, group: u64) -> u64 {
+        self.columns.iter().map(|laid| self.chunk_room(laid, group)).sum()
+    }
+
     fn group_start(&self, group: u64) -> u64 {
         self.starts.get(group as usize).copied().unwrap_or_default()
     }
@@ -315,17 +293,18 @@ impl Parquet {
             .flat_map(|group| self.columns.iter().enumerate().map(move |(column, laid)| (group, column, laid)));
         let chunks = chunks.scan(self.group_start(first_group), |at, (group, column, laid)| {
             let start = *at;
-            *at += self.chunk_size(laid, group);
+            *at += self.chunk_room(laid, group);
             Some((start..*at, group, column, laid))
         });
-        let touched = chunks.skip_while(move |(chunk, ..)| chunk.end <= first);
-        let pages = touched.flat_map(|(chunk, group, column, laid)| {
-            let (page, dictionary) = (self.page(laid, group), u64::from(laid.dictionary));
-            let (header, body) = (chunk.start + dictionary, chunk.end - u64::from(page.body));
+        let touched = chunks.skip_while(move |(room, ..)| room.end <= first);
+        let pages = touched.flat_map(|(room, group, column, laid)| {
+            let Page { header, body, .. } = self.page(laid, group);
+            let (header_at, end) = (room.start + u64::from(laid.dictionary), room.start + self.chunk_size(laid, group));
             [
-                (chunk.start, dictionary, Part::Dictionary(laid)),
-                (header, page.header.into(), Part::Header(laid, group)),
-                (body, page.body.into(), Part::Body(column, laid, group)),
+                (room.start, laid.dictionary.into(), Part::Dictionary(laid)),
+                (header_at, header.into(), Part::Header(laid, group)),
+                (end - u64::from(body), body.into(), Part::Body(column, laid, group)),
+                (end, room.end - end, Part::Zeros),
             ]
         });
         let Range { start: footer, end: size } = self.footer;
@@ -359,9 +338,9 @@ impl Parquet {
                     is_full: laid.column.is_full(),
                 };
                 compact::chunk(&mut out, front, &chunk);
-                at += size;
+                at += self.chunk_room(laid, group);
             }
-            compact::group_back(&mut out, start, at - start, rows.end - rows.start);
+            compact::group_back(&mut out, start, self.group_size(group), rows.end - rows.start);
             write(&out);
             out.clear();
         }

@@ -8,7 +8,10 @@ from unittest import mock
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import tskit
 
 from support import FIXTURES, GOLDEN, mounted, serving
 from support.browser import browser, fixtures_server, page  # noqa: F401 - fixtures
@@ -72,6 +75,21 @@ def test_a_row_far_behind_reads_its_own_blocks_only(large_table):
     large_table.get(f"/-/api/rows/large.idv?from={ROWS - 10}&count=10")
     text_block = len(idv.texts([word(row) for row in range(PER_BLOCK)]))
     assert decoded() - before <= 2 * (text_block + 4 * PER_BLOCK) + (1 << 20)
+
+
+def test_lists_of_varying_length(tmp_path):
+    """The page reads the same Parquet file as other programs: levels take the bytes that are stated."""
+    tables = tskit.TableCollection(1.0)
+    places = [[row, row / 2, 0.25][:row % 4] for row in range(20_000)]
+    for place in places:
+        tables.individuals.add_row(location=place)
+    tables.dump(tmp_path / "x.trees")
+    with serving(tmp_path) as server:
+        described = pq.read_table(pa.BufferReader(server.get("/files/x.trees/individuals.parquet")))
+        assert described["location"].to_pylist() == places
+        rows = json.loads(server.get("/-/api/rows/x.trees/individuals.parquet?from=19000&count=8"))
+    at = described.column_names.index("location")
+    assert [json.loads(cell) for cell in rows["cells"][at][:8]] == places[rows["from"]:rows["from"] + 8]
 
 
 LONG = 1_200_000

@@ -500,7 +500,7 @@ impl Fixed {
         out: &mut [u8],
     ) -> Result<(), Fault> {
         let count = rows.end - rows.start;
-        let (levels, values) = levels::split_packed(count, 1, 0, out);
+        let (levels, values) = levels::split_packed(count, 1, out);
         let (element, stored_width) = (self.element, self.element.stored_width() as usize);
         let mut present = Present { element, values, count: 0 };
         let mut row = 0usize;
@@ -557,8 +557,8 @@ impl Fixed {
         if self.lists_size(count, missing) > out.len() as u64 {
             return Err(unsound(rows.start));
         }
-        let (repetitions, rest) = levels::split_packed(entries, 1, 0, out);
-        let (levels, values) = levels::split_packed(entries, 2, 0, rest);
+        let (repetitions, rest) = levels::split_packed(entries, 1, out);
+        let (levels, values) = levels::split_packed(entries, 2, rest);
         let stored = self.element.stored_width() as usize;
         let mut present = Present { element: self.element, values, count: 0 };
         let mut entry = 0usize;
@@ -611,7 +611,7 @@ impl Keys {
 
     fn fill(&self, reader: &ReadContext, rows: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let (count, width, stored) = (rows.end - rows.start, self.width() as usize, self.dtype.size());
-        let (levels, indices) = levels::split_packed(count, 1, 0, out);
+        let (levels, indices) = levels::split_packed(count, 1, out);
         let head = levels::indices_head(count, width as u64);
         let (front, indices) = indices.split_at_mut(head.len());
         front.copy_from_slice(&head);

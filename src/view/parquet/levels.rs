@@ -101,11 +101,10 @@ pub(super) fn packed_size(count: u64, bits: u64) -> u64 {
     4 + packed_head(count.div_ceil(8)).len() as u64 + bits * count.div_ceil(8)
 }
 
-/// Writes these levels, all 0, and `more` zeros behind them to the front of `out`. Returns their bits, and what follows
-/// them.
-pub(super) fn split_packed(count: u64, bits: u64, more: u64, out: &mut [u8]) -> (&mut [u8], &mut [u8]) {
+/// Writes these levels, all 0, to the front of `out`. Returns their bits, and what follows them.
+pub(super) fn split_packed(count: u64, bits: u64, out: &mut [u8]) -> (&mut [u8], &mut [u8]) {
     let head = packed_head(count.div_ceil(8));
-    let size = packed_size(count, bits) + more;
+    let size = packed_size(count, bits);
     let (levels, rest) = out.split_at_mut(size as usize);
     levels[..4].copy_from_slice(&(size as u32 - 4).to_le_bytes());
     levels[4..4 + head.len()].copy_from_slice(&head);

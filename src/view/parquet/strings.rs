@@ -39,7 +39,7 @@ pub(super) fn fill_strings(
     out: &mut [u8],
 ) -> Result<(), Fault> {
     let count = rows.end - rows.start;
-    let (levels, values) = if is_nullable { levels::split_packed(count, 1, 0, out) } else { out.split_at_mut(0) };
+    let (levels, values) = if is_nullable { levels::split_packed(count, 1, out) } else { out.split_at_mut(0) };
     let lengths = texts_into(strings, reader, rows, is_nullable, values)?;
     for (row, _) in lengths.iter().enumerate().filter(|(_, length)| is_nullable && **length != ABSENT) {
         levels[row / 8] |= 1 << (row % 8);

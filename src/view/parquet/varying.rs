@@ -151,12 +151,11 @@ impl Varying {
         let (entries, elements) = (self.entries(reader, rows.clone())?, self.starts.range(reader, &rows)?);
         let values = self.values_size(reader, &rows)?;
         let needed = self.levels_size(entries).saturating_add(values);
-        let Some(surplus) = (out.len() as u64).checked_sub(needed) else { return Err(unsound(rows.start)) };
-        // A page that is longer than it has to be gets the zeros behind its levels: polars takes the rest as whole
-        // elements. Behind texts no reader looks.
-        let surplus = if self.has_missing() { 0 } else { surplus };
-        let (repetitions, rest) = levels::split_packed(entries, 1, 0, out);
-        let (definitions, values) = levels::split_packed(entries, self.bits(), surplus, rest);
+        if needed > out.len() as u64 {
+            return Err(unsound(rows.start));
+        }
+        let (repetitions, rest) = levels::split_packed(entries, 1, out);
+        let (definitions, values) = levels::split_packed(entries, self.bits(), rest);
         let width = self.bits() as usize;
         // The level of a missing element.
         let absent = 1 + u8::from(self.missing.is_some());
