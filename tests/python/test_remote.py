@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import errno
+import io
 import json
 import os
 import signal
@@ -491,6 +492,31 @@ def test_new_objects_are_seen_after_the_time_or_at_once(store):
         store.delete("d/one.bin")
         time.sleep(3)
         assert os.listdir(mnt) == ["two.bin"]
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_container_that_was_replaced_is_looked_up_again(store, is_listed):
+    """A read that fails with ESTALE ends the time for which the object's state is trusted."""
+    def archive(value):
+        stored = io.BytesIO()
+        np.savez(stored, **{name: np.full(1 << 20, value) for name in "abcdefghijkl"})
+        return stored.getvalue()
+
+    store, options = store
+    store.put("d/x.npz", archive(1))
+    with mounted("s3://b/d", *options, "--dir-ttl=1h") as mnt:
+        assert not is_listed or os.listdir(mnt) == ["x.npz"]
+        assert np.load(mnt / "x.npz/a.npy")[0] == 1
+        store.put("d/x.npz", archive(2))
+        with pytest.raises(OSError) as refused:
+            np.load(mnt / "x.npz/l.npy")
+        assert refused.value.errno == errno.ESTALE
+
+        def is_new():
+            with contextlib.suppress(OSError):
+                return np.load(mnt / "x.npz/l.npy")[0] == 2
+
+        wait_for(is_new)
 
 
 class Meeting:

@@ -460,6 +460,17 @@ impl Listings {
         state.singles.insert(name.into(), Single { at: Instant::now(), entry, counts });
     }
 
+    /// Trusts the last answers about a name no longer. While the server cannot be reached, they are still used.
+    pub(crate) fn expire(&self, path: &Path, name: &[u8]) {
+        let folder = self.folder(path);
+        let mut state = folder.lock();
+        let FolderState { listing, singles, .. } = &mut *state;
+        let times = listing.iter_mut().map(|(at, _)| at).chain(singles.get_mut(name).map(|single| &mut single.at));
+        for at in times {
+            *at = at.checked_sub(self.ttl).unwrap_or(*at);
+        }
+    }
+
     /// Forgets everything, so that the next look-ups ask the server.
     pub(crate) fn forget(&self) {
         let mut known = self.state.lock();

@@ -728,6 +728,12 @@ impl Store for RemoteStore {
         self.listings.forget();
     }
 
+    fn forget(&self, path: &Path) {
+        if let (Some(folder), Some(name)) = (path.parent(), path.file_name()) {
+            self.listings.expire(folder, name.as_bytes());
+        }
+    }
+
     fn disk(&self) -> Option<&Arc<Disk>> {
         // A disk on a server may not answer.
         self.blocks.disk.as_ref().filter(|disk| disk.is_local())
