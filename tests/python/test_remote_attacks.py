@@ -280,6 +280,9 @@ def test_times_without_measure():
         store.faults = [lambda handler, when=when: handler.fail(503, "SlowDown", Retry_After=when) or True]
         with store.serving() as endpoint:
             fails(run("cat", "s3://b/x.bin", *quick(endpoint)), "503")
+    store.faults = [lambda handler: handler.fail(503, "SlowDown", Retry_After="86400") or True]
+    with store.serving() as endpoint:
+        fails(run("cat", "s3://b/x.bin", *quick(endpoint)), "it asks to wait for 86400 s; --timeout says how long to try")
     store.faults = []
     with store.serving() as endpoint:
         always = ("--timeout=99999999999d", "--dir-ttl=99999999999d")
