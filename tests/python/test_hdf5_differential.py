@@ -190,21 +190,32 @@ def test_lzf_of_what_another_filter_compressed(tmp_path):
     assert counts["datasets"] == 2
 
 
-def test_chunks_whose_keys_do_not_ascend_are_damage(tmp_path):
-    """A B-tree has no checksum. A chunk that is elsewhere would leave zeros where it was."""
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.create_dataset("x", data=np.arange(1, 31), chunks=(10,))
-    data = bytearray((tmp_path / "x.h5").read_bytes())
-    # Keys: size, mask, offset of the axis and of the element; then the address of the chunk.
-    at = data.index(struct.pack("<IIQQ", 80, 0, 10, 0)) + 8
-    data[at:at + 8] = struct.pack("<Q", 50)
+@pytest.mark.parametrize("index", ["B-tree 1", "B-tree 2"])
+@pytest.mark.parametrize(("number", "moved", "reason"), [
+    (0, (9, 0, 0), "do not ascend"), (3, (1, 1, 1), "a chunk beyond the greatest shape")])
+def test_chunks_in_wrong_places_are_damage(index, number, moved, reason, tmp_path):
+    """A chunk that is elsewhere leaves zeros where it was."""
+    with h5py.File(tmp_path / "x.h5", "w", libver="latest" if index == "B-tree 2" else "earliest") as file:
+        file.create_dataset("x", data=np.arange(1, 33).reshape(4, 4, 2), chunks=(2, 2, 2), maxshape=(None, None, 2))
+    data, place = bytearray((tmp_path / "x.h5").read_bytes()), (number // 2, number % 2, 0)
+    if index == "B-tree 2":
+        # Records: address and place, counted in chunks.
+        leaf = data.index(b"BTLF")
+        at, end = leaf + 6 + 32 * number + 8, leaf + 6 + 32 * 4
+        assert struct.unpack_from("<3Q", data, at) == place
+        data[at:at + 24] = struct.pack("<3Q", *moved)
+        data[end:end + 4] = struct.pack("<I", lookup3(bytes(data[leaf:end])))
+    else:
+        # Keys: size, mask, offsets of the axes and of the element; then the address of the chunk.
+        at = data.index(struct.pack("<II4Q", 64, 0, *(2 * axis for axis in place), 0)) + 8
+        data[at:at + 24] = struct.pack("<3Q", *(2 * axis for axis in moved))
     (tmp_path / "x.h5").write_bytes(data)
     with h5py.File(tmp_path / "x.h5") as file:
         assert 0 in file["x"][()]
     with mounted(tmp_path) as mnt:
         assert hdf5_oracle.is_eio(mnt / "x.h5/x.npy")
         lines = map(json.loads, (mnt / ".shardfs/problems.jsonl").read_text().splitlines())
-        assert any("do not ascend" in line["message"] for line in lines)
+        assert any(reason in line["message"] for line in lines)
 
 
 def test_sequences_of_the_references_of_hdf5_1_12(tmp_path):

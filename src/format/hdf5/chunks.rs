@@ -2,7 +2,7 @@
 
 pub use super::chunk::{Chunks, StoredChunk};
 use super::{
-    Index, Place, Reader, Result, btree1, btree2,
+    Index, Place, Reader, Result, Structure, btree1, btree2,
     chunk::{Element, Numbers},
     extensible_array, fixed_array,
 };
@@ -21,7 +21,7 @@ pub fn visit(
     let axes = &chunks.chunked.chunk;
     match chunks.chunked.index {
         Index::BTree1 => {
-            let (mut at, mut last) = (vec![0; axes.len()], Vec::new());
+            let (mut at, mut order) = (vec![0; axes.len()], Order::of(chunks));
             btree1::walk(
                 reader,
                 address,
@@ -39,11 +39,7 @@ pub fn visit(
                     if key.u64()? != 0 {
                         return Err(key.damaged("a chunk that begins inside an element"));
                     }
-                    // Without checksums, this shows most damage of the keys.
-                    if at <= last {
-                        return Err(key.damaged("chunks that do not ascend"));
-                    }
-                    last.clone_from(&at);
+                    order.check(&at, &key)?;
                     each(&at, StoredChunk { place, size, mask })
                 },
             )
@@ -71,9 +67,9 @@ pub fn visit(
             extensible_array::visit(reader, address, Element::of(chunks), &numbers, each)
         }
         Index::BTree2 => {
-            let mut at = vec![0; axes.len()];
+            let (mut at, mut order) = (vec![0; axes.len()], Order::of(chunks));
             let kind = if chunks.is_filtered { 11 } else { 10 };
-            btree2::walk(reader, address, &[kind], &mut |_, mut record| {
+            let all = btree2::range(reader, address, &[kind], 0..u64::MAX, &mut |mut record| {
                 let beside = 8 * axes.len();
                 let size =
                     record.left().checked_sub(beside).ok_or_else(|| record.damaged("a record that is too short"))?;
@@ -82,9 +78,39 @@ pub fn visit(
                 for at in &mut at {
                     *at = record.u64()?;
                 }
+                order.check(&at, &record)?;
                 chunk.map_or(Ok(()), |chunk| each(&at, chunk))
-            })
+            });
+            all.map(|_| ())
         }
+    }
+}
+
+/// The order of the chunks in a B-tree. It shows most damage of their places.
+struct Order {
+    /// The most chunks along each axis.
+    most: Vec<u64>,
+    /// The place of the last chunk.
+    last: Vec<u64>,
+}
+
+impl Order {
+    fn of(chunks: Chunks<'_>) -> Self {
+        let most = chunks.space.most.iter().zip(&chunks.chunked.chunk).map(|(most, chunk)| most.div_ceil(*chunk));
+        Self { most: most.collect(), last: Vec::new() }
+    }
+
+    /// Fails if the next chunk does not come after the last one, or is where the dataset can never have one.
+    fn check(&mut self, at: &[u64], key: &Structure<'_>) -> Result<()> {
+        if at <= &*self.last {
+            return Err(key.damaged("chunks that do not ascend"));
+        }
+        if at.iter().zip(&self.most).any(|(at, most)| at >= most) {
+            return Err(key.damaged("a chunk beyond the greatest shape"));
+        }
+        self.last.clear();
+        self.last.extend(at);
+        Ok(())
     }
 }
 
