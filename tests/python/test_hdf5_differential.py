@@ -218,6 +218,21 @@ def test_chunks_in_wrong_places_are_damage(index, number, moved, reason, tmp_pat
         assert any(reason in line["message"] for line in lines)
 
 
+def test_a_dataset_ends_where_its_layout_says(tmp_path):
+    """Axes that are longer would show what follows in the file."""
+    with h5py.File(tmp_path / "x.h5", "w", libver="earliest") as file:
+        file["x"], file["y"] = np.arange(3), np.arange(1000, 1050)
+    data, axis = (tmp_path / "x.h5").read_bytes(), struct.pack("<2Q", 3, 3)
+    assert data.count(axis) == 1
+    (tmp_path / "x.h5").write_bytes(data.replace(axis, struct.pack("<2Q", 6, 6)))
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert file["x"][()].tolist() == [0, 1, 2, 1000, 1001, 1002]
+    with mounted(tmp_path) as mnt:
+        assert load_npy(mnt / "x.h5/y.npy").tolist() == list(range(1000, 1050))
+        assert hdf5_oracle.is_eio(mnt / "x.h5/x.npy")
+        assert "of which the last 24 are not stored" in (mnt / ".shardfs/problems.jsonl").read_text()
+
+
 def test_sequences_of_the_references_of_hdf5_1_12(tmp_path):
     """Their elements are not as far apart as the size of their type says."""
     lib, number, words = hdf5_kinds.library(), ctypes.c_int64, ctypes.c_uint64

@@ -136,7 +136,7 @@ pub(super) fn unturned(
     };
     Ok(match &dataset.layout {
         Layout::Compact(place, length) => piece(*place, *length),
-        Layout::Contiguous(Some(at), _) => piece(base.saturating_add(*at), size),
+        Layout::Contiguous(Some(at), length) => piece(base.saturating_add(*at), length.unwrap_or(size)),
         Layout::Contiguous(None, _) => match dataset.missing() {
             Some(value) => View::default().with_rendered(size, Filled { value: value.into() }),
             None => View::default().with_rendered(size, Zeros),
