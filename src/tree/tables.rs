@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     cache::{Key, Tag},
-    format::{DType, Field},
+    format::{DType, DateUnit, Field, TimeUnit},
     limits,
     source::Memory,
     view::{
@@ -334,6 +334,9 @@ pub(super) fn slots(dtype: DType, shape: &[u64]) -> Result<Option<u64>, String> 
         DType::Span(_) | DType::Bytes(_) | DType::Utf32(_) => false,
         dtype => dtype.parts().is_none() && dtype.small_float().is_none(),
     };
+    if dtype == DType::Date(DateUnit::one(TimeUnit::Day)) {
+        return Err("Parquet's dates have 32 bits".into());
+    }
     if !is_known {
         return Err(format!("Parquet has no type for {dtype}"));
     }
