@@ -104,6 +104,14 @@ def test_a_missing_value_is_named_by_its_row(tmp_path):
         assert result.returncode == 1 and "row 7: a value is missing" in result.stderr, result.stderr
 
 
+def test_a_feature_that_an_episode_does_not_have_is_named(tmp_path):
+    write(tmp_path / "set", {"x": (pa.int64(), [3], list(range(COUNT)))})
+    path = tmp_path / "set/meta/episodes/chunk-000/file-000.parquet"
+    pq.write_table(pa.table(pq.read_table(path).to_pydict() | {"episode_index": [7]}), path)
+    result = run("cat", tmp_path / "set/steps.parquet")
+    assert result.returncode == 1 and "x is left out of episode 7" in result.stderr, result.stderr
+
+
 def test_info_says_what_is_stored(tmp_path):
     """Numbers of episodes, not their positions; no robot where there is none; the rate with all its digits."""
     write(tmp_path / "set", {})

@@ -317,8 +317,11 @@ impl Lerobot {
         episode: u64,
         feature: usize,
     ) -> Result<Numbers, Fault> {
-        let rows = self.rows(reader, episode)?.map_err(|reason| Fault::refused(&reason))?;
-        let missing = || Fault::refused("the feature is left out of this episode");
+        let index = self.episodes.get(episode).map_or(episode, |found| found.index);
+        let rows = self.rows(reader, episode)?;
+        let rows = rows.map_err(|reason| Fault::refused(format!("episode {index}: {reason}")))?;
+        let name = self.feature(feature).map_or("", |feature| &feature.name);
+        let missing = || Fault::refused(format!("{name} is left out of episode {index}"));
         let of = self.feature(feature).ok_or_else(missing)?;
         let leaf = self.leaf(&rows, episode, feature).ok_or_else(missing)?;
         let Kind::Numbers(dtype) = of.kind else { return Err(missing()) };
