@@ -1,4 +1,4 @@
-"""Data frames of AnnData that cannot be tables, or only in part."""
+"""Tables of HDF5: data frames of AnnData that cannot be tables, or only in part; what is left out."""
 
 import io
 import json
@@ -88,3 +88,23 @@ def test_a_damaged_episode_is_no_missing_row(path, tmp_path):
     assert done.returncode == 1 and done.stdout == b"" and "checksum" in done.stderr
     described = json.loads(run("cat", tmp_path / "x.h5/container.json", check=True).stdout)
     assert [(table["path"], table["rows"]) for table in described["tables"]] == [("episodes.parquet", None)]
+
+
+def test_steps_name_what_is_left_out(tmp_path):
+    texts = np.array(["a", "", "größer"], dtype=h5py.string_dtype())
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name in ("observations", "actions", "rewards", "terminals"):
+            file[name] = np.zeros(3)
+        file["text"], file["other"], file["record"] = texts, texts[:2], np.zeros(3, "i4,i4")
+        file["days"] = np.arange(3).astype("<M8[D]").astype(h5py.opaque_dtype("<M8[D]"))
+        file.create_dataset("sequence", 3, h5py.vlen_dtype("i4"))
+        file["texts"] = np.array([[b"a"], [b"b"], [b"c"]])
+    with mounted(tmp_path) as mnt:
+        table = pq.read_table(mnt / "x.h5/steps.parquet")
+        assert table.column_names == ["step", "actions", "observations", "rewards", "terminals", "text"]
+        assert table["text"].to_pylist() == texts.tolist()
+        said, = [table for table in json.loads((mnt / "x.h5/container.json").read_text())["tables"]
+                 if table["path"] == "steps.parquet"]
+    assert {each["column"]: each["reason"] for each in said["left_out"]} == {
+        "days": "Parquet's dates have 32 bits", "record": "its elements are records",
+        "sequence": "it is no array of numbers or texts", "texts": "its rows are lists of texts"}

@@ -415,11 +415,7 @@ impl Hdf5 {
         self.root.each(&self.store, context, &mut |link| {
             let Some(found) = self.found_by(context, &self.root, link)? else { return Ok(ControlFlow::Continue(())) };
             let form = found.described().and_then(|described| described.form.as_ref());
-            let is_column = form.is_some_and(|form| {
-                form.dims.first() == Some(&steps)
-                    && matches!(&form.kind, FormKind::Plain(plain) if plain.element.record().is_none())
-            });
-            if is_column {
+            if form.and_then(|form| form.dims.first()) == Some(&steps) {
                 columns.add(memory, &link.name, |shown| data_frames::array_of(context, &found, shown, None))?;
             }
             Ok(ControlFlow::Continue(()))
