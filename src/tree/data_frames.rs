@@ -122,8 +122,8 @@ pub(super) fn columns(reader: &ReadContext, frame: &impl Member, memory: &dyn Me
     Ok(columns)
 }
 
-/// Returns an array of any axes as a column. Elements are missing where a byte of `mask` is not 0. `Err` says why it
-/// cannot be a column.
+/// Returns an array of any axes as a column. `is_text` says whether texts are known to be UTF-8. Elements are missing
+/// where a byte of `mask` is not 0. `Err` says why it cannot be a column.
 ///
 /// # Errors
 /// [`Fault`] if its place cannot be read.
@@ -131,11 +131,12 @@ pub(super) fn array_of(
     reader: &ReadContext,
     array: &impl Member,
     name: String,
+    is_text: bool,
     mask: Option<View>,
 ) -> Result<Result<Column, String>, Fault> {
     if let Some(rows) = array.text_rows(reader)? {
         return Ok(match array.axes() {
-            Some([_]) => text_column(name, rows, true, mask),
+            Some([_]) => text_column(name, rows, is_text, mask),
             _ => Err("its rows are lists of texts".into()),
         });
     }
@@ -186,7 +187,7 @@ fn column<M: Member>(
             Ok(count) => count,
             Err(reason) => return Ok(Err(reason)),
         };
-        let column = array_of(reader, member, name, None)?;
+        let column = array_of(reader, member, name, true, None)?;
         return Ok(column.map(|column| (column, count)));
     }
     let kind = kind(reader, member)?;
@@ -208,7 +209,7 @@ fn column<M: Member>(
     if length(&values) != Some(count) || marked.dtype.size() != 1 {
         return Ok(Err("its values and its mask do not fit".into()));
     }
-    let column = array_of(reader, &values, name, Some(marked.data))?;
+    let column = array_of(reader, &values, name, true, Some(marked.data))?;
     Ok(column.map(|column| (column, count)))
 }
 

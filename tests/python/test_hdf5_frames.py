@@ -1,4 +1,4 @@
-"""Tables of HDF5: data frames of AnnData that cannot be tables, or only in part; what is left out."""
+"""Tables of HDF5: data frames of AnnData that cannot be tables, or only in part; texts; what is left out."""
 
 import io
 import json
@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support import mounted, run
+from support.tables import READERS
 
 
 def frame(file, name, first, order, **columns):
@@ -88,6 +89,27 @@ def test_a_damaged_episode_is_no_missing_row(path, tmp_path):
     assert done.returncode == 1 and done.stdout == b"" and "checksum" in done.stderr
     described = json.loads(run("cat", tmp_path / "x.h5/container.json", check=True).stdout)
     assert [(table["path"], table["rows"]) for table in described["tables"]] == [("episodes.parquet", None)]
+
+
+def test_texts_that_are_not_stated_to_be_utf8_are_bytes(tmp_path):
+    """h5py states ASCII for bytes of any value. Readers of Parquet refuse a table with a text that is not UTF-8."""
+    kind = np.dtype([("raw", "S4"), ("name", h5py.string_dtype("utf-8", 8)), ("any", h5py.string_dtype("ascii")),
+                     ("note", h5py.string_dtype())])
+    rows = [(b"\xff\x00\xfe", "größe".encode(), b"\xe4", "ä"), (b"ab", b"", b"", "")]
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = np.array(rows, kind)
+        for name in ("observations", "actions", "rewards", "terminals"):
+            file[name] = np.zeros(2)
+        file["raw"] = np.array([b"\xff", b"a"])
+    with h5py.File(tmp_path / "x.h5") as file:
+        stored = {name: file["x"][name].tolist() for name in kind.names}
+        raw = file["raw"][()].tolist()
+    with mounted(tmp_path) as mnt:
+        schema = pq.read_schema(mnt / "x.h5/x.parquet")
+        assert [str(schema.field(name).type) for name in kind.names] == ["binary", "string", "binary", "string"]
+        for read in READERS.values():
+            assert read(mnt / "x.h5/x.parquet") == stored
+            assert read(mnt / "x.h5/steps.parquet")["raw"] == raw
 
 
 def test_steps_name_what_is_left_out(tmp_path):

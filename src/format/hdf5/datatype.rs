@@ -104,8 +104,9 @@ pub enum Class {
     Float(Float),
     /// A time, which PyTables makes and libhdf5 does not convert.
     Time,
-    /// A text of fixed size.
-    Text(Padding),
+    /// A text of fixed size, and whether it is stated to be UTF-8. Otherwise it is stated to be ASCII, also if it is
+    /// bytes of any value.
+    Text(Padding, bool),
     /// Bits.
     BitField {
         /// Byte order.
@@ -125,8 +126,8 @@ pub enum Class {
     Enum(Box<Datatype>, Names),
     /// A sequence of elements of a type, of any length.
     Sequence(Box<Datatype>),
-    /// A text of any length.
-    VaryingText(Padding),
+    /// A text of any length, in the same way.
+    VaryingText(Padding, bool),
     /// An array of a shape.
     Array(Box<[u64]>, Box<Datatype>),
     /// A complex number of two floating-point numbers.
@@ -148,10 +149,15 @@ impl Datatype {
         parse(message, &mut Limits { depth: DEPTH, nodes: NODES })
     }
 
+    /// Returns whether elements are texts that are stated to be UTF-8.
+    pub fn is_utf8(&self) -> bool {
+        matches!(self.class, Class::Text(_, true) | Class::VaryingText(_, true))
+    }
+
     /// Returns whether elements lead to other places in the file: texts and sequences of any length, and references.
     pub fn is_in_heap(&self) -> bool {
         match &self.class {
-            Class::Sequence(_) | Class::VaryingText(_) | Class::Reference(_) => true,
+            Class::Sequence(_) | Class::VaryingText(..) | Class::Reference(_) => true,
             Class::Array(_, of) => of.is_in_heap(),
             Class::Compound(members) => members.iter().any(|member| member.datatype.is_in_heap()),
             _ => false,
@@ -276,7 +282,7 @@ fn parse_one(message: &mut Structure<'_>, limits: &mut Limits) -> Result<Datatyp
             message.skip(2)?;
             Class::Time
         }
-        3 => Class::Text(padding(message, bits)?),
+        3 => Class::Text(padding(message, bits)?, bits >> 4 & 15 == 1),
         4 => {
             let (offset, precision) = (message.u16()?, message.u16()?);
             check_bits(message, size, offset, precision)?;
@@ -332,7 +338,7 @@ fn parse_one(message: &mut Structure<'_>, limits: &mut Limits) -> Result<Datatyp
             }
             match bits & 15 {
                 0 => Class::Sequence(Box::new(base)),
-                1 => Class::VaryingText(padding(message, bits >> 4)?),
+                1 => Class::VaryingText(padding(message, bits >> 4)?, bits >> 8 & 15 == 1),
                 kind => return Err(message.damaged(format!("varying lengths of kind {kind}"))),
             }
         }

@@ -496,7 +496,7 @@ fn type_name(dataset: &Dataset, form: &Form) -> Json {
 fn fields(datatype: &Datatype) -> Option<Vec<ObjectField>> {
     let TypeClass::Compound(members) = &datatype.class else { return None };
     let field = |datatype: &Datatype| {
-        let is_value = matches!(datatype.class, TypeClass::Text(_)) || !has_texts(datatype);
+        let is_value = matches!(datatype.class, TypeClass::Text(..)) || !has_texts(datatype);
         let plain = Plain::of_type(datatype).filter(|_| is_value)?;
         Some((plain.element, plain.inner))
     };

@@ -146,9 +146,9 @@ impl Form {
 
 fn kind_of(datatype: &Datatype, is_scalar: bool) -> FormKind {
     match &datatype.class {
-        Class::Text(padding) if is_scalar => FormKind::Text(Texts::Fixed(datatype.size, *padding)),
-        Class::VaryingText(_) if is_scalar => FormKind::Text(Texts::Varying),
-        Class::VaryingText(_) => FormKind::Texts,
+        Class::Text(padding, _) if is_scalar => FormKind::Text(Texts::Fixed(datatype.size, *padding)),
+        Class::VaryingText(..) if is_scalar => FormKind::Text(Texts::Varying),
+        Class::VaryingText(..) => FormKind::Texts,
         Class::Sequence(base) => match Plain::of(base) {
             Ok(plain) => FormKind::Sequence(plain),
             Err(Other::Rows) => FormKind::Rows,
@@ -192,7 +192,7 @@ impl Plain {
             },
             Class::Float(float) => of_float(size, float),
             Class::Time => Err(Other::Unsupported("time")),
-            Class::Text(padding) => {
+            Class::Text(padding, _) => {
                 let width = NonZeroU32::new(size as u32).ok_or(Other::Unsupported("unsupported"))?;
                 let plain = Self::new(DType::Bytes(width), Conversion::Copy(size), size);
                 Ok(Self { texts: Some(*padding), ..plain })
@@ -226,7 +226,7 @@ impl Plain {
                 Err(Other::Unsupported(name)) => Err(Other::Unsupported(name)),
                 _ => Err(Other::Rows),
             },
-            Class::VaryingText(_) | Class::Reference(_) => Err(Other::Rows),
+            Class::VaryingText(..) | Class::Reference(_) => Err(Other::Rows),
         }
     }
 

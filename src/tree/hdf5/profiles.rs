@@ -185,7 +185,7 @@ impl Hdf5 {
         use crate::view::attributes::Value;
         let value = self.attribute(context, described, name, |attribute| {
             let stored = attribute.value.as_ref().ok()?;
-            let is_text = matches!(stored.datatype.class, Class::Text(_) | Class::VaryingText(_));
+            let is_text = matches!(stored.datatype.class, Class::Text(..) | Class::VaryingText(..));
             is_text.then(|| (stored.datatype.clone(), stored.space.clone(), stored.data.clone()))
         });
         let value = value.and_then(|stored| {
@@ -414,9 +414,13 @@ impl Hdf5 {
         columns.add(memory, b"step", |name| Ok(Ok(Column::row_numbers(&name, DType::I64, steps))))?;
         self.root.each(&self.store, context, &mut |link| {
             let Some(found) = self.found_by(context, &self.root, link)? else { return Ok(ControlFlow::Continue(())) };
-            let form = found.described().and_then(|described| described.form.as_ref());
+            let described = found.described();
+            let form = described.and_then(|described| described.form.as_ref());
             if form.and_then(|form| form.dims.first()) == Some(&steps) {
-                columns.add(memory, &link.name, |shown| data_frames::array_of(context, &found, shown, None))?;
+                let dataset = described.and_then(|described| described.object.dataset());
+                let is_text = dataset.is_some_and(|dataset| dataset.datatype.is_utf8());
+                columns
+                    .add(memory, &link.name, |shown| data_frames::array_of(context, &found, shown, is_text, None))?;
             }
             Ok(ControlFlow::Continue(()))
         })?;

@@ -90,14 +90,14 @@ struct Part {
     name: Box<[u8]>,
     /// Where it is in each element.
     place: Range<usize>,
+    /// Whether it is a text that is stated to be UTF-8.
+    is_utf8: bool,
     kind: Result<PartKind, String>,
 }
 
 enum PartKind {
-    /// A text of one size.
-    Text(Padding),
-    /// A text in the global heap.
-    VaryingText,
+    /// A text of one size; without padding, one in the global heap.
+    Text(Option<Padding>),
     Plain(Plain),
 }
 
@@ -113,8 +113,8 @@ fn parts(dataset: &Dataset, kind: &FormKind) -> Vec<Part> {
             None => (member.offset, member.datatype.size),
         };
         let kind = match &member.datatype.class {
-            Class::Text(padding) => Ok(PartKind::Text(*padding)),
-            Class::VaryingText(_) => Ok(PartKind::VaryingText),
+            Class::Text(padding, _) => Ok(PartKind::Text(Some(*padding))),
+            Class::VaryingText(..) => Ok(PartKind::Text(None)),
             Class::Sequence(_) => Err("rows have each their own number of values".into()),
             Class::Reference(_) => Err("Parquet has no type for references".into()),
             _ => Plain::of_type(&member.datatype).ok_or("its elements are records".into()).and_then(|plain| {
@@ -129,7 +129,7 @@ fn parts(dataset: &Dataset, kind: &FormKind) -> Vec<Part> {
         };
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         let place = offset..offset.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
-        Part { name: member.name.clone(), place, kind }
+        Part { name: member.name.clone(), place, is_utf8: member.datatype.is_utf8(), kind }
     };
     members.iter().enumerate().map(part).collect()
 }
@@ -141,15 +141,13 @@ pub(super) fn has_columns(dataset: &Dataset, kind: &FormKind) -> bool {
 
 impl Hdf5 {
     fn column(&self, elements: &View, count: u64, stride: u64, part: &Part, name: String) -> Result<Column, String> {
-        let texts = |padding| {
-            let (store, elements, place) = (self.store.clone(), elements.clone(), part.place.clone());
-            let rows = Arc::new(MemberTexts { store, elements, count, stride, place, padding });
-            text_column(name.clone(), rows, true, None)
-        };
         match &part.kind {
             Err(reason) => Err(reason.clone()),
-            Ok(PartKind::Text(padding)) => texts(Some(*padding)),
-            Ok(PartKind::VaryingText) => texts(None),
+            Ok(PartKind::Text(padding)) => {
+                let (store, elements, place) = (self.store.clone(), elements.clone(), part.place.clone());
+                let rows = Arc::new(MemberTexts { store, elements, count, stride, place, padding: *padding });
+                text_column(name, rows, part.is_utf8, None)
+            }
             Ok(PartKind::Plain(plain)) => {
                 let to = plain.shown();
                 let conversion = Conversion::Members([(part.place.start as u64, plain.conversion.clone())].into());

@@ -103,8 +103,8 @@ impl<'a> Values<'a> {
             Ok(bytes.into())
         };
         match &datatype.class {
-            Class::Text(padding) => Ok(Value::Text(copied(self, text(element, *padding))?)),
-            Class::VaryingText(_) => {
+            Class::Text(padding, _) => Ok(Value::Text(copied(self, text(element, *padding))?)),
+            Class::VaryingText(..) => {
                 let lead = self.lead(element)?;
                 if lead.length == 0 {
                     return Ok(Value::Text(Box::default()));
@@ -194,7 +194,7 @@ impl<'a> Values<'a> {
 /// Returns whether a type contains texts of fixed size, whose padding is not shown.
 pub(super) fn has_texts(datatype: &Datatype) -> bool {
     match &datatype.class {
-        Class::Text(_) => true,
+        Class::Text(..) => true,
         Class::Compound(members) => members.iter().any(|member| has_texts(&member.datatype)),
         Class::Array(_, base) => has_texts(base),
         _ => false,
