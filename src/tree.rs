@@ -380,6 +380,8 @@ pub enum Cell {
     Text(Text),
     /// Other bytes, which may be a text.
     Bytes(Text),
+    /// A number or a time of day that has no type.
+    Written(String),
 }
 
 /// The front of a text.

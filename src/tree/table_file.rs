@@ -67,7 +67,10 @@ impl TableFile {
         let kind = match leaf.values {
             Values::Numbers(dtype) => leaf.narrow.unwrap_or(dtype).name().into_owned(),
             Values::Times(base) => format!("time{}", DateUnit::one(base)),
-            Values::Dates(base) => DType::Date(DateUnit::one(base)).name().into_owned(),
+            Values::Dates(base) => {
+                let name = DType::Date(DateUnit::one(base)).name();
+                if leaf.is_utc { format!("UTC {name}") } else { name.into_owned() }
+            }
             Values::Decimals(_) => "decimal".into(),
             Values::Texts => "text".into(),
             Values::Bytes | Values::Other => match leaf.physical {
@@ -144,9 +147,7 @@ fn value(leaf: &Leaf, page: &Page, slot: usize, most: usize) -> Cell {
     match (leaf.values, leaf.physical) {
         (Values::Numbers(dtype), _) => Cell::Number(dtype, bytes.to_vec()),
         (Values::Dates(base), _) => date(integer(), base),
-        (Values::Times(base), _) if let Some(text) = time_of_day(integer(), base) => {
-            Cell::Text(front(text.as_bytes(), usize::MAX))
-        }
+        (Values::Times(base), _) if let Some(text) = time_of_day(integer(), base) => Cell::Written(text),
         (Values::Decimals(scale), Physical::Int32 | Physical::Int64) => decimal(integer().into(), scale),
         (Values::Decimals(scale), _) if let Some(number) = big_endian(bytes) => decimal(number, scale),
         (_, Physical::Int32 | Physical::Int64) => Cell::Number(DType::I64, integer().to_le_bytes().to_vec()),
@@ -201,5 +202,5 @@ fn decimal(number: i128, scale: u32) -> Cell {
     let (whole, part) = digits.split_at(digits.len() - scale);
     let sign = if number < 0 { "-" } else { "" };
     let text = if part.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{part}") };
-    Cell::Text(front(text.as_bytes(), usize::MAX))
+    Cell::Written(text)
 }

@@ -278,6 +278,10 @@ def test_types_of_parquet_columns(tmp_path):
         "u8": pa.array([0, 255], pa.uint8()), "i16": pa.array([-(2**15), 1], pa.int16()),
         "u16": pa.array([0, 65535], pa.uint16()), "i32": pa.array([-1, 1], pa.int32()),
         "lists": pa.array([[[1, 2], [3]], [[4]]], pa.list_(pa.list_(pa.int16()))),
+        "prices": pa.array([[decimal.Decimal("-1.50"), None], []], pa.list_(pa.decimal128(5, 2))),
+        "times": pa.array([[time], []], pa.list_(pa.time32("ms"))),
+        "words": pa.array([["-1.50"], []]),
+        "utc": pa.array([0, None], pa.timestamp("us", "UTC")), "local": pa.array([0, None], pa.timestamp("us")),
     })
     for version in ("1.0", "2.6"):
         pq.write_table(table, tmp_path / f"{version}.parquet", version=version)
@@ -287,7 +291,10 @@ def test_types_of_parquet_columns(tmp_path):
             "ms": ("time[ms]", ["00:01:02.003", None]), "us": ("time[us]", ["00:01:02.003000", None]),
             "ns": ("time[ns]", ["00:01:02.003000000", None]), "i8": ("i8", ["-1", "127"]), "u8": ("u8", ["0", "255"]),
             "i16": ("i16", ["-32768", "1"]), "u16": ("u16", ["0", "65535"]), "i32": ("i32", ["-1", "1"]),
-            "lists": ("i16[][], flat", ["[1, 2, 3]", "[4]"])}
+            "lists": ("i16[][], flat", ["[1, 2, 3]", "[4]"]), "prices": ("decimal[]", ["[-1.50, missing]", "[]"]),
+            "times": ("time[ms][]", ["[00:01:02.003]", "[]"]), "words": ("text[]", ["[“-1.50”]", "[]"]),
+            "utc": ("UTC <M8[us]", ["1970-01-01T00:00:00.000000", None]),
+            "local": ("<M8[us]", ["1970-01-01T00:00:00.000000", None])}
         assert rows_of(server, "1.0.parquet", count=2) == found
 
 

@@ -112,6 +112,8 @@ pub struct Leaf {
     pub values: Values,
     /// The type of integers of 8 or 16 bits, which are stored in more.
     pub narrow: Option<DType>,
+    /// Whether they are stated to be points in time of UTC.
+    pub is_utc: bool,
     /// How they belong to rows.
     pub form: Form,
     /// The largest repetition level.
@@ -170,6 +172,7 @@ enum Logical {
     Integer(i8, bool),
     Half,
     Date(TimeUnit),
+    Utc(TimeUnit),
     Time(TimeUnit),
     Decimal(u32),
     Other,
@@ -197,8 +200,9 @@ fn logical(compact: &mut Compact<'_>) -> Result<Logical, Broken> {
                 return Ok(true);
             }
             7 | 8 => {
-                let mut unit = None;
+                let (mut unit, mut is_utc) = (None, false);
                 compact.fields(|compact, number, kind| {
+                    is_utc |= (number, kind) == (1, TRUE);
                     if (number, kind) != (2, STRUCT) {
                         return Ok(false);
                     }
@@ -213,7 +217,11 @@ fn logical(compact: &mut Compact<'_>) -> Result<Logical, Broken> {
                     })?;
                     Ok(true)
                 })?;
-                let of_unit = if number == 7 { Logical::Time } else { Logical::Date };
+                let of_unit = match number {
+                    7 => Logical::Time,
+                    _ if is_utc => Logical::Utc,
+                    _ => Logical::Date,
+                };
                 found = unit.map_or(Logical::Other, of_unit);
                 return Ok(true);
             }
@@ -320,7 +328,7 @@ impl Element<'_> {
             (Physical::Bytes, _) if self.logical == Some(Logical::Text) || self.converted == Some(0) => Values::Texts,
             (Physical::Bytes, _) if is_plain => Values::Bytes,
             (Physical::Int32, _) if logical == Some(Logical::Date(TimeUnit::Day)) => Values::Dates(TimeUnit::Day),
-            (Physical::Int64, _) if let Some(Logical::Date(unit)) = logical => Values::Dates(unit),
+            (Physical::Int64, _) if let Some(Logical::Date(unit) | Logical::Utc(unit)) = logical => Values::Dates(unit),
             (Physical::Int32 | Physical::Int64, _) if let Some(Logical::Time(unit)) = logical => Values::Times(unit),
             (Physical::Int32 | Physical::Int64 | Physical::Fixed(_) | Physical::Bytes, _)
                 if let Some(Logical::Decimal(scale @ 0..=MOST_DIGITS)) = logical =>
@@ -407,7 +415,8 @@ fn leaf(groups: &[Open], name: Box<str>, physical: Physical, element: &Element<'
     };
     let path = groups.iter().map(|group| group.name.clone()).chain([name]).collect();
     let (values, narrow) = (element.values(physical), element.narrow(physical));
-    Leaf { path, physical, values, narrow, form, most_repeated, stops: stops.into() }
+    let is_utc = matches!(element.logical, Some(Logical::Utc(_)));
+    Leaf { path, physical, values, narrow, is_utc, form, most_repeated, stops: stops.into() }
 }
 
 /// Returns whether all groups above a leaf are lists. A list is a group with one repeated child, which is the element

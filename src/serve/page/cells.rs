@@ -124,13 +124,14 @@ fn text_or_digits(bytes: &[u8], whole: u64) -> String {
 
 /// Returns the cell of a row of a column of an IDV or Parquet file.
 fn row(tree::Cells { count, elements }: tree::Cells) -> Cell {
-    use tree::Cell::{Bytes, Number, Text};
+    use tree::Cell::{Bytes, Number, Text, Written};
     let mut elements = elements.into_iter().map(|element| {
         element.map(|element| match element {
             Number(dtype, bytes) => numbers::text(&dtype.into(), &bytes),
             Text(text) if count.is_some() => format!("“{}”", lossy(&text.bytes, text.length)),
             Text(text) => lossy(&text.bytes, text.length),
             Bytes(text) => text_or_digits(&text.bytes, text.length),
+            Written(text) => text,
         })
     });
     match count {
