@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use indicatif::ProgressBar;
 
@@ -103,8 +103,9 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let output = arguments.output.clone().unwrap_or_else(|| name_of(&top, &camera).into());
     let shown = || output.display().to_string();
     let (to, name) = Destination::of_file(&output).with_context(shown)?;
+    let exists = || anyhow!("{}: exists; remove it or choose another name with -o", output.display());
     if to.stat(&name).with_context(shown)?.is_some() {
-        bail!("{}: exists; remove it or choose another name with -o", shown());
+        return Err(exists());
     }
     let mut ffmpeg = match programs::command("ffmpeg") {
         Ok(ffmpeg) => ffmpeg,
@@ -160,11 +161,15 @@ pub(in crate::cli) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Ok(true)
     };
     let mut filled = Ok(false);
-    let put = to.put_file(&name, None, None, |file| {
+    let put = to.put_new(&name, |file| {
         filled = fill(file);
         Ok::<_, io::Error>(matches!(filled, Ok(true)))
     });
-    put.with_context(shown)?;
+    match put {
+        // Another program has made it meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(exists()),
+        put => put.with_context(shown)?,
+    }
     filled?;
     bar.finish_and_clear();
     interrupt.check()?;

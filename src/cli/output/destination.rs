@@ -17,8 +17,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, flock, futimens, mkdirat, openat,
-        readlinkat, renameat, statat, symlinkat, unlinkat, utimensat,
+        AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, flock, futimens,
+        linkat, mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat, unlinkat, utimensat,
     },
     io::Errno,
 };
@@ -179,6 +179,39 @@ impl Destination {
         mtime: Option<Time>,
         fill: impl FnOnce(&File) -> Result<bool, E>,
     ) -> Result<(), E> {
+        self.put(below, (mode, mtime), fill, |folder, part, name| renameat(folder, part, folder, name))
+    }
+
+    /// As [`Self::put_file`], but replaces nothing.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if something is at the path when the file is whole.
+    pub(in crate::cli) fn put_new<E: From<io::Error>>(
+        &self,
+        below: &Path,
+        fill: impl FnOnce(&File) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        self.put(below, (None, None), fill, |folder, part, name| {
+            match renameat_with(folder, part, folder, name, RenameFlags::NOREPLACE) {
+                // Not every filesystem knows the flag. A link replaces nothing, either, if there are links.
+                Err(Errno::INVAL) => match linkat(folder, part, folder, name, AtFlags::empty()) {
+                    Ok(()) => unlinkat(folder, part, AtFlags::empty()),
+                    Err(Errno::EXIST) => Err(Errno::EXIST),
+                    Err(_) => renameat(folder, part, folder, name),
+                },
+                done => done,
+            }
+        })
+    }
+
+    /// Writes a file, and lets `rename` move it from the folder's part to its name when it is whole.
+    fn put<E: From<io::Error>>(
+        &self,
+        below: &Path,
+        (mode, mtime): (Option<u32>, Option<Time>),
+        fill: impl FnOnce(&File) -> Result<bool, E>,
+        rename: impl FnOnce(&OwnedFd, &str, &OsStr) -> rustix::io::Result<()>,
+    ) -> Result<(), E> {
         let (folder, name) = self.parent(below)?;
         check_replaced(&folder, name)?;
         let (part, file) = make_part(&folder, name, if mode.is_some() { 0o600 } else { 0o666 })?;
@@ -190,7 +223,7 @@ impl Destination {
                 if let Some(mtime) = mtime {
                     futimens(&file, &times(mtime)).map_err(io::Error::from)?;
                 }
-                renameat(&folder, &*part, &folder, name).map_err(io::Error::from)?;
+                rename(&folder, &part, name).map_err(io::Error::from)?;
             }
             Ok(is_kept)
         });
@@ -516,6 +549,16 @@ mod tests {
         });
         put.unwrap();
         assert_eq!(fs::read(file).unwrap(), b"the first");
+        // Of two runs that replace nothing, the one that is done first has the name.
+        fs::remove_file(file).unwrap();
+        let put = to.put_new(name, |slow| {
+            to.put_new(name, |quick| write(quick, "quick"))?;
+            write(slow, "slow")
+        });
+        assert_eq!(
+            (put.unwrap_err().kind(), fs::read(file).unwrap()),
+            (io::ErrorKind::AlreadyExists, b"quick".to_vec())
+        );
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     }
 }
