@@ -4,7 +4,7 @@
 //! a token, connections that have not shown it share a part of the places, so that they cannot take the others.
 //!
 //! If every place is busy, the one whose client takes its answer the slowest gives way, if that is slower than
-//! [`limits::LEAST_RATE`]. An address of another machine gets no more places than it leaves free, so that there is one
+//! [`limits::LEAST_RATE`], or nothing could be written for [`limits::RATE_SECONDS`]. An address of another machine gets no more places than it leaves free, so that there is one
 //! for the next address.
 
 use std::{
@@ -167,8 +167,10 @@ enum Phase {
 /// What a connection and the places know of it.
 #[derive(Default)]
 struct Shared {
-    /// Bytes that its client has taken.
+    /// Bytes that its client has taken. The kernel may still hold the last ones.
     taken: AtomicU64,
+    /// Since when the kernel has taken nothing more for it.
+    waits: Mutex<Option<Instant>>,
     /// Set before it has to give way in the middle of an answer.
     is_slow: AtomicBool,
     /// Notified when it has to give way.
@@ -176,9 +178,13 @@ struct Shared {
 }
 
 impl Open {
-    /// Returns the bytes a second at which its client takes its answer; `None` if it is too early to tell.
+    /// Returns the bytes a second at which its client takes its answer, 0 if that has come to a halt; `None` if it is too
+    /// early to tell.
     fn rate(&self) -> Option<u64> {
         let Phase::Answering(since, before) = self.phase else { return None };
+        if self.shared.waits.lock().is_some_and(|since| since.elapsed().as_secs() >= limits::RATE_SECONDS) {
+            return Some(0);
+        }
         let seconds = since.elapsed().as_secs();
         let taken = self.shared.taken.load(Relaxed).saturating_sub(before);
         (seconds >= limits::RATE_SECONDS).then(|| taken / seconds.max(1))
@@ -318,7 +324,7 @@ impl hyper::body::Body for Answer {
 /// A connection whose writes fail if the client takes nothing for `limits::STALLED_SECONDS`.
 struct Patient {
     stream: TcpStream,
-    /// Counts the bytes that were written.
+    /// Counts the bytes that were written, and says since when a write waits.
     shared: Arc<Shared>,
     /// Runs while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
@@ -328,11 +334,15 @@ impl Patient {
     fn written(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(done) = &written {
             self.shared.taken.fetch_add(done.as_ref().map_or(0, |&bytes| bytes as u64), Relaxed);
-            self.waiting = None;
+            if self.waiting.take().is_some() {
+                *self.shared.waits.lock() = None;
+            }
             return written;
         }
-        let patience = Duration::from_secs(limits::STALLED_SECONDS);
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let waiting = self.waiting.get_or_insert_with(|| {
+            *self.shared.waits.lock() = Some(Instant::now());
+            Box::pin(tokio::time::sleep(Duration::from_secs(limits::STALLED_SECONDS)))
+        });
         ready!(waiting.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -473,6 +483,19 @@ mod tests {
         assert!(Places::take(&places, HERE).is_ok());
         assert_eq!([0, 1, 2].map(|number| has_place(&open[number])), [true, false, true]);
         assert!(open[1].shared.is_slow.load(Relaxed) && !open[0].shared.is_slow.load(Relaxed));
+        drop(answering);
+    }
+
+    #[test]
+    fn a_client_that_has_stopped_is_slow() {
+        let places = places(false);
+        let place = take(&places);
+        let answering = Answering::begin(place.clone());
+        answered_for_an_hour(&place, u64::from(u32::MAX));
+        let rate = || places.state.lock().open[&place.number].rate().unwrap();
+        assert!(rate() > limits::LEAST_RATE);
+        *place.shared.waits.lock() = Some(Instant::now() - Duration::from_secs(limits::RATE_SECONDS));
+        assert_eq!(rate(), 0);
         drop(answering);
     }
 
