@@ -1,5 +1,6 @@
 """`shardfs serve` with a certificate: HTTPS, and everything over it as over HTTP."""
 
+import datetime
 import http.client
 import os
 import socket
@@ -113,7 +114,23 @@ def test_wrong_certificates_and_keys(keys, tmp_path):
     own = tmp_path / "own.key"
     subprocess.run(["openssl", "genrsa", "-aes128", "-passout", "pass:x", "-out", own, "2048"], check=True,
                    capture_output=True)
+    make = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    odd = {"large": ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-521"], "small": ["-newkey", "rsa:1024"]}
+    for name, kind in odd.items():
+        subprocess.run([*make, *kind, "-keyout", tmp_path / f"{name}.key", "-out", tmp_path / name], check=True,
+                       capture_output=True)
+    subprocess.run(["openssl", "req", "-new", "-key", keys / "server.key", "-subj", "/CN=127.0.0.1", "-out",
+                    tmp_path / "asked"], check=True, capture_output=True)
+    subprocess.run(["openssl", "x509", "-req", "-in", tmp_path / "asked", "-key", keys / "server.key", "-days", "2",
+                    "-out", tmp_path / "first"], check=True, capture_output=True)
+    shown = subprocess.run(["openssl", "x509", "-in", tmp_path / "first", "-noout", "-text"], check=True, text=True,
+                           capture_output=True)
+    assert "Version: 1 " in shown.stdout
+    usable = "holds no key that can be used: RSA of 2048 to 4096 bits, ECDSA P-256 or P-384, or Ed25519"
     cases = [
+        *(((tmp_path / name, tmp_path / f"{name}.key"), f"--tls-key {tmp_path / name}.key: {usable}") for name in odd),
+        ((tmp_path / "first", keys / "server.key"),
+         f"--tls-cert {tmp_path / 'first'}: its first certificate is none of X.509 version 3"),
         ((empty, keys / "server.key"), f"--tls-cert {empty}: holds no certificate in PEM form"),
         ((keys / "server", empty), f"--tls-key {empty}: holds no private key in PEM form, or one with a password"),
         ((keys / "server", own), f"--tls-key {own}: holds no private key in PEM form, or one with a password"),
@@ -134,3 +151,29 @@ def test_a_key_that_others_may_read(keys, tmp_path):
     key.chmod(0o644)
     with serving(FIXTURES, "--tls-cert", keys / "server", "--tls-key", key) as server:
         assert "other users may read the key" in server.printed()
+
+
+def test_files_that_begin_with_a_mark(keys, tmp_path):
+    """As OpenSSL reads them, the first certificate is the one behind the mark."""
+    for name in ["server", "server.key"]:
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + (keys / name).read_bytes() + (keys / "authority").read_bytes())
+    (tmp_path / "server.key").chmod(0o600)
+    with serving(FIXTURES, *options(tmp_path)) as server:
+        server.trusted = keys / "authority"
+        assert server.get("/files/notes.txt") == (FIXTURES / "notes.txt").read_bytes()
+        assert "warn" not in server.printed().lower()
+
+
+def test_certificates_of_another_time(keys, tmp_path):
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+
+    key = serialization.load_pem_private_key((keys / "server.key").read_bytes(), None)
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    for name, why, begin in [("old", "has expired", datetime.datetime(2020, 1, 1)),
+                             ("new", "is not valid yet", datetime.datetime(2090, 1, 1))]:
+        made = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        made = made.not_valid_before(begin).not_valid_after(begin + datetime.timedelta(days=9)).sign(key, hashes.SHA256())
+        (tmp_path / name).write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        with serving(FIXTURES, "--tls-cert", tmp_path / name, "--tls-key", keys / "server.key") as server:
+            assert f"--tls-cert {tmp_path / name}: the certificate {why}" in server.printed()

@@ -206,6 +206,9 @@ fn tls_of(certificate: &Path, key: &Path) -> anyhow::Result<Tls> {
     };
     let of_certificate = || format!("--tls-cert {}", escape::path(certificate));
     let certificates = read(certificate).and_then(|pem| Tls::certificates(&pem)).with_context(of_certificate)?;
+    if let Some(why) = certificates.first().and_then(Tls::untimely) {
+        log::warn!("{}: the certificate {why}", of_certificate());
+    }
     warn_of_readers(key, "key");
     let of_key = || format!("--tls-key {}", escape::path(key));
     read(key).and_then(|pem| Tls::new(certificates, &pem)).with_context(of_key)
