@@ -48,6 +48,19 @@ def test_transposed_tensors(tmp_path, shape):
         assert np.array_equal(np.load(mnt / "m.pt/part.npy"), array[:shape[0] // 2 * 2:2, :shape[1] // 3 * 3:3].T)
 
 
+def test_tensors_with_attributes(tmp_path):
+    """PyTorch 2 saves them by functions of their own."""
+    array = np.arange(12, dtype="<f4").reshape(3, 4)
+    weights = {"parameter": pt.WithAttributes(array, {"is_norm": True}, is_parameter=True),
+               "picture": pt.WithAttributes(array + 1, {"format": "RGB"}), "plain": array}
+    (tmp_path / "m.pt").write_bytes(pt.checkpoint(weights))
+    with mounted(tmp_path) as mnt:
+        assert sorted(path.name for path in (mnt / "m.pt").glob("*.npy")) == ["parameter.npy", "picture.npy", "plain.npy"]
+        assert np.array_equal(np.load(mnt / "m.pt/parameter.npy"), array)
+        assert np.array_equal(np.load(mnt / "m.pt/picture.npy"), array + 1)
+        assert not (mnt / "m.pt/values.json").exists()
+
+
 def test_a_part_of_a_distributed_checkpoint_is_a_file(tmp_path):
     """One archive of `torch.save` for each tensor, one after the other. It is whole, so nothing is reported."""
     tensor = pt.checkpoint({"t": np.arange(4.0)})

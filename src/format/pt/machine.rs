@@ -583,9 +583,16 @@ impl<'a> Machine<'a> {
                 [storage, offset, size, stride, _, _, Value::Type(kind), rest @ ..],
             ) if rest.len() < 2 => self.tensor([*storage, *offset, *size, *stride], Some(kind), rest),
             ((b"torch._utils", b"_rebuild_parameter"), [tensor @ Value::Object(number), _, _])
+            | ((b"torch._utils", b"_rebuild_parameter_with_state"), [tensor @ Value::Object(number), _, _, _])
                 if matches!(self.object(*number), Some(Object::Tensor(_))) =>
             {
                 return Ok(*tensor);
+            }
+            ((b"torch._tensor", b"_rebuild_from_type_v2"), [called @ Value::Global(inner), _, arguments, _])
+                if matches!(self.name(*inner), (b"torch._utils", b"_rebuild_tensor_v2" | b"_rebuild_tensor_v3")) =>
+            {
+                let made = self.reduce(*called, *arguments)?;
+                return Ok(if let Value::Object(_) = made { made } else { unknown });
             }
             ((b"builtins", b"set" | b"frozenset"), [] | [_]) => {
                 let Some(values) = arguments.first().map_or(Some(&[][..]), |list| self.list(*list)) else {

@@ -98,6 +98,15 @@ fn nothing_is_called_that_is_not_known() {
         (b"ccollections\nOrderedDict\n]R.", "collections.OrderedDict"),
         (b"ctorch._utils\n_rebuild_tensor_v2\n(NNNNNNtR.", "torch._utils._rebuild_tensor_v2"),
         (b"ctorch._utils\n_rebuild_parameter\n(NNNtR.", "torch._utils._rebuild_parameter"),
+        (b"ctorch._utils\n_rebuild_parameter_with_state\n(NNN}tR.", "torch._utils._rebuild_parameter_with_state"),
+        (
+            b"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\nN(NNNNNNtNtR.",
+            "torch._tensor._rebuild_from_type_v2",
+        ),
+        (
+            b"ctorch._tensor\n_rebuild_from_type_v2\n(ccollections\nOrderedDict\nN)NtR.",
+            "torch._tensor._rebuild_from_type_v2",
+        ),
         (b"ctorch\ndevice\n(K\x01tR.", "torch.device"),
         (b"c_codecs\nencode\n(X\x03\x00\x00\x00\xe2\x82\xacX\x06\x00\x00\x00latin1tR.", "_codecs.encode"),
         (b"cbuiltins\ncomplex\n(NNtR.", "builtins.complex"),

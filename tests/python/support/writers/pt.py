@@ -17,6 +17,13 @@ class View:
         self.array, self.shape, self.strides, self.offset = array, shape, strides, offset
 
 
+class WithAttributes:
+    """A tensor with attributes: a parameter, or one of a class of its own."""
+
+    def __init__(self, array, attributes, is_parameter=False):
+        self.array, self.attributes, self.is_parameter = array, attributes, is_parameter
+
+
 def checkpoint(value, root="checkpoint"):
     """A file of nested dicts, lists, numbers, texts, and arrays. One array is one storage, however often it is used."""
     storages = []
@@ -43,9 +50,26 @@ def dumps(value, storages):
             return begin + b"".join(dumps(each, storages) for each in value) + end
         case dict():
             return b"}(" + b"".join(dumps(each, storages) for pair in value.items() for each in pair) + b"u"
+        case WithAttributes(is_parameter=True):
+            return (b"ctorch._utils\n_rebuild_parameter_with_state\n(" + dumps(value.array, storages)
+                    + b"\x88ccollections\nOrderedDict\n)R" + dumps(value.attributes, storages) + b"tR")
+        case WithAttributes():
+            return (b"ctorch._tensor\n_rebuild_from_type_v2\n(" + REBUILD + b"cmy_module\nMyTensor\n"
+                    + arguments(whole(value.array), storages) + dumps(value.attributes, storages) + b"tR")
         case np.ndarray():
-            strides = [math.prod(value.shape[axis + 1:]) for axis in range(value.ndim)]
-            return dumps(View(value, value.shape, strides), storages)
+            return dumps(whole(value), storages)
+    return REBUILD + arguments(value, storages) + b"R"
+
+
+REBUILD = b"ctorch._utils\n_rebuild_tensor_v2\n"
+
+
+def whole(array):
+    return View(array, array.shape, [math.prod(array.shape[axis + 1:]) for axis in range(array.ndim)])
+
+
+def arguments(value, storages):
+    """The arguments of the function that makes a tensor."""
     key = next((key for key, array in enumerate(storages) if array is value.array), len(storages))
     if key == len(storages):
         storages.append(value.array)
@@ -53,5 +77,4 @@ def dumps(value, storages):
     storage = (b"(" + dumps("storage", storages) + name + dumps(str(key), storages) + dumps("cpu", storages)
                + dumps(value.array.size, storages) + b"tQ")
     view = [value.offset, tuple(value.shape), tuple(value.strides), False]
-    arguments = b"".join(dumps(each, storages) for each in view)
-    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + arguments + b"ccollections\nOrderedDict\n)RtR"
+    return b"(" + storage + b"".join(dumps(each, storages) for each in view) + b"ccollections\nOrderedDict\n)Rt"
