@@ -131,6 +131,21 @@ def test_ranges_choose_as_in_numpy(episode):
                 assert np.shape(got) == np.shape(expected) and np.array_equal(got, expected), (name, key)
 
 
+def test_threads_with_a_small_stack_read_every_array():
+    """Of 64 KiB, as some programs give to threads that only wait."""
+    code = f"""if True:
+        import threading, shardfs
+        def read(group):
+            for name, thing in group.items():
+                read(thing) if isinstance(thing, shardfs.Group) else thing[...]
+        threading.stack_size(64 << 10)
+        thread = threading.Thread(target=lambda: read(shardfs.open({str(FIXTURES / "table.idv")!r})))
+        thread.start()
+        thread.join()"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_what_asarray_gives(episode):
     array = sh.open(episode)["signal/joints"]
     first, again = np.asarray(array), np.asarray(array)

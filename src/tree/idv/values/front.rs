@@ -68,10 +68,10 @@ impl<'a> Front<'a> {
         what: &str,
         mut each: impl FnMut(u32) -> Result<(), BlockError>,
     ) -> Result<(), BlockError> {
-        let mut buffer = [0; STEP];
         let mut left = count.saturating_mul(4);
+        let mut buffer = vec![0; left.min(STEP as u64) as usize];
         while left > 0 {
-            let here = &mut buffer[..usize::try_from(left).map_or(STEP, |left| left.min(STEP))];
+            let here = &mut buffer[..left.min(STEP as u64) as usize];
             self.exact(here, what)?;
             left -= here.len() as u64;
             here.chunks_exact(4).try_for_each(|bytes| each(bytes.u32(0).unwrap_or(0)))?;
@@ -209,7 +209,7 @@ pub(super) fn full_size(block: &Block, source: &dyn Source) -> Result<u64, Block
         return Ok(block.stored_size);
     }
     let mut stream = Stream::new(&block.codec, Stored::new(source, block.stored()), 0)?;
-    let mut buffer = [0; STEP];
+    let mut buffer = vec![0; STEP];
     let mut size = 0;
     loop {
         let filled = stream.fill(&mut buffer)?;
