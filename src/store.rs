@@ -411,9 +411,6 @@ pub(crate) trait Store: Send + Sync {
     /// Forgets what is remembered of names, so that the next look asks again.
     fn refresh(&self) {}
 
-    /// Forgets the state of one file, which proved to be in another one, so that the next look asks again.
-    fn forget(&self, _: &Path) {}
-
     /// Returns the disk of this machine on which bytes of files are kept, if there is one.
     fn disk(&self) -> Option<&Arc<Disk>> {
         None

@@ -121,10 +121,6 @@ impl Unveiled {
         self.store.without_links(&stored(path))
     }
 
-    pub(crate) fn forget(&self, path: &Path) {
-        self.store.forget(&stored(path));
-    }
-
     pub(crate) fn watch(&self, folder: &Path, wait: Wait) -> Watch {
         self.store.watch(&stored(folder), wait)
     }

@@ -45,8 +45,6 @@ impl Invalidations {
     pub(super) fn push_gone(&self, id: &Arc<ContainerId>) {
         let is_known = self.cache.parsed_default::<AtomicBool>(Key::named("gone", &id.number.to_le_bytes()), 0);
         if !is_known.swap(true, Relaxed) {
-            let path = id.path.to_path_buf();
-            self.store.forget(&id.marker.map_or_else(|| path.clone(), |marker| path.join(marker)));
             self.push(Stale::Container(id.clone()));
         }
     }

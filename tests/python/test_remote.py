@@ -519,6 +519,51 @@ def test_a_container_that_was_replaced_is_looked_up_again(store, is_listed):
         wait_for(is_new)
 
 
+#: An array of 12,000,000 bytes in a folder, and the object with its elements.
+ARRAY = {"d/z.zarr/.zgroup": {"zarr_format": 2},
+         "d/z.zarr/a/.zarray": {"zarr_format": 2, "shape": [12_000_000], "chunks": [12_000_000], "dtype": "|u1", "order": "C",
+                                "compressor": None, "filters": None, "fill_value": 0}}
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+@pytest.mark.parametrize("key, name", [("d/file.bin", "file.bin"), ("d/z.zarr/a/0", "z.zarr/a.npy")])
+def test_an_object_that_was_replaced_is_looked_up_again(store, is_listed, key, name):
+    """As above, of ordinary objects and of those in folders that are containers."""
+    store, options = store
+    for path, content in ARRAY.items():
+        store.put(path, json.dumps(content).encode())
+    store.put(key, b"a" * 12_000_000)
+    with mounted("s3://b/d", *options, "--dir-ttl=1h") as mnt:
+        assert not is_listed or name.partition("/")[0] in os.listdir(mnt)
+
+        def part(offset, length):
+            with open(mnt / name, "rb", buffering=0) as file:
+                return os.pread(file.fileno(), length, offset)
+
+        assert part(200, 1) == b"a"
+        store.put(key, b"b" * 12_000_000)
+        with pytest.raises(OSError) as refused:
+            part(11_900_000, 1)
+        assert refused.value.errno == errno.ESTALE
+
+        def is_new():
+            with contextlib.suppress(OSError):
+                return part(11_900_000, 1) == part(200, 1) == b"b"
+
+        wait_for(is_new)
+
+
+def test_a_server_looks_up_again_what_was_replaced(store):
+    store, options = store
+    store.put("d/file.bin", b"a" * 12_000_000)
+    with serving("s3://b/d", *options, "--dir-ttl=1h") as server:
+        assert server.ask("/files/file.bin", Range="bytes=0-0")[0] == 206
+        store.put("d/file.bin", b"b" * 12_000_000)
+        # The first of them may find that the object has changed.
+        answers = [server.ask("/files/file.bin", Range="bytes=11900000-11900000") for _ in range(2)]
+        assert [(status, body) for status, _, body in answers[1:]] == [(206, b"b")]
+
+
 class Meeting:
     """Requests for objects of this prefix wait until four are there together: one behind the other would be slow, and
     are told from what `most` says."""

@@ -76,7 +76,7 @@ pub(crate) struct RemoteStore {
     identity: Arc<str>,
     /// Empty, or ends in `/`.
     prefix: Vec<u8>,
-    pub(super) listings: Listings,
+    pub(super) listings: Arc<Listings>,
     /// The objects that are being asked for because they are expected.
     expected: Mutex<HashMap<PathBuf, Arc<SingleFlight<()>>>>,
     blocks: Arc<Blocks>,
@@ -120,7 +120,7 @@ impl RemoteStore {
             identity: identity(location, &client.store),
             client,
             prefix: location.key.clone(),
-            listings: Listings::new(options.dir_ttl, cache.clone()),
+            listings: Arc::new(Listings::new(options.dir_ttl, cache.clone())),
             expected: Mutex::default(),
             blocks: Blocks::new(runtime.handle().clone(), disk, cache.clone(), ahead),
             without_disk,
@@ -679,8 +679,8 @@ impl Store for RemoteStore {
             let text = "the server gives neither ETag nor Last-Modified: a change could not be noticed";
             return Err(self.client.failed(text).into());
         }
-        let file = self.object(&key, &state);
-        Ok(Arc::new(ObjectFile { file, stat, name: path.file_name().unwrap_or_default().to_owned() }))
+        let (file, listings) = (self.object(&key, &state), self.listings.clone());
+        Ok(Arc::new(ObjectFile { file, stat, path: path.to_path_buf(), listings, is_gone: AtomicBool::new(false) }))
     }
 
     fn read_link(&self, _: &Path) -> io::Result<OsString> {
@@ -726,12 +726,6 @@ impl Store for RemoteStore {
 
     fn refresh(&self) {
         self.listings.forget();
-    }
-
-    fn forget(&self, path: &Path) {
-        if let (Some(folder), Some(name)) = (path.parent(), path.file_name()) {
-            self.listings.expire(folder, name.as_bytes());
-        }
     }
 
     fn disk(&self) -> Option<&Arc<Disk>> {
@@ -822,7 +816,23 @@ impl Folder for RemoteFolder<'_> {
 struct ObjectFile {
     file: Arc<RemoteFile>,
     stat: Stat,
-    name: OsString,
+    path: PathBuf,
+    listings: Arc<Listings>,
+    /// Whether it proved to be in another state, of which the server is asked once.
+    is_gone: AtomicBool,
+}
+
+impl ObjectFile {
+    /// Lets the next look at the name ask the server again, if a result says that the object has changed.
+    fn noted(&self, result: Result<(), SourceError>) -> Result<(), SourceError> {
+        if matches!(result, Err(SourceError::Changed))
+            && !self.is_gone.swap(true, Relaxed)
+            && let (Some(folder), Some(name)) = (self.path.parent(), self.path.file_name())
+        {
+            self.listings.expire(folder, name.as_bytes());
+        }
+        result
+    }
 }
 
 impl File for ObjectFile {
@@ -831,7 +841,7 @@ impl File for ObjectFile {
     }
 
     fn name(&self) -> &OsStr {
-        &self.name
+        self.path.file_name().unwrap_or_default()
     }
 
     fn stat_now(&self) -> io::Result<Stat> {
@@ -844,7 +854,7 @@ impl File for ObjectFile {
 
     fn read_now(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let end = offset.saturating_add(length as u64).min(self.stat.size);
-        let source: &dyn Source = &*self.file;
+        let source: &dyn Source = self;
         source.read(offset.min(end)..end).map_err(|error| match error {
             SourceError::Changed => Errno::STALE.into(),
             SourceError::Io(error) => error,
@@ -867,6 +877,10 @@ impl Source for ObjectFile {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8], wait: Wait) -> Result<(), SourceError> {
-        self.file.read_at(offset, buf, wait)
+        self.noted(self.file.read_at(offset, buf, wait))
+    }
+
+    fn check_unchanged(&self, wait: Wait) -> Result<(), SourceError> {
+        self.noted(self.file.check_unchanged(wait))
     }
 }
