@@ -55,8 +55,8 @@ pub use descriptor::{CheckOthers, CheckPart, Format, OpenResult, Others, Probe};
 pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline, episode_name};
 pub use formats::{
     Detected, FORMATS, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, LEROBOT, MCAP, NETCDF, NPZ, PT, RLDS, ROSBAG,
-    SAFETENSORS, TFRECORD, TSZIP, Unread, WSHARD, ZARR, ZARR_ZIP, detect, detect_within, format_of_name,
-    is_container_name, should_be_container,
+    SAFETENSORS, TFRECORD, TSZIP, Unread, WSHARD, ZARR, ZARR_ZIP, begins_with_container, detect, detect_within,
+    format_of_name, is_container_name, should_be_container,
 };
 pub use item_info::{ItemInfo, ObjectField};
 pub use memory::{Probed, WorkingMemory};

@@ -306,6 +306,7 @@ impl Vfs {
                 let folder = marker.parent().filter(|folder| !folder.as_os_str().is_empty());
                 folder.is_none_or(|folder| kind(folder) == Some(Kind::Folder)) && kind(marker) == Some(Kind::File)
             };
+            let may_be_one = may_be_one && options.remote.opened_for != crate::store::remote::Purpose::Container;
             if may_be_one && name.is_none() {
                 let names: Vec<_> = markers().filter_map(|marker| Path::new(marker).iter().next()).collect();
                 // What cannot be found out is asked for again, one by one, unless the server does not answer.
@@ -328,6 +329,13 @@ impl Vfs {
         let folder = if alone.is_some() { top.parent().unwrap_or(Path::new("/")) } else { &top };
         let store = Arc::new(LocalStore::new(folder.to_path_buf(), options.follow_links, options.watch)?);
         Ok((store, top, alone))
+    }
+
+    /// Returns whether it was opened for such a path below SOURCE.
+    #[cfg(feature = "remote")]
+    pub(crate) fn is_for(&self, path: &Path) -> bool {
+        self.options.remote.opened_for != crate::store::remote::Purpose::Container
+            || tree::begins_with_container(self.options.formats, path)
     }
 
     /// Returns whether SOURCE is one container, and no folder.

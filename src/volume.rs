@@ -11,6 +11,8 @@ mod reader;
 mod search;
 mod table;
 
+#[cfg(feature = "remote")]
+use std::path::PathBuf;
 use std::{path::Path, sync::Arc};
 
 pub use array::{Array, Element};
@@ -24,6 +26,8 @@ pub use reader::Reader;
 pub(crate) use search::Met;
 pub(crate) use table::Table;
 
+#[cfg(feature = "remote")]
+use crate::store::remote::{self, Purpose};
 use crate::{
     cache::{self, Verify},
     tree,
@@ -111,6 +115,14 @@ impl Volume {
     /// few seconds; a program that keeps a volume for long calls this now and then.
     pub fn sweep(&self) {
         self.vfs.sweep();
+    }
+
+    /// Returns whether what was asked of the server when it was opened is enough for a path; see
+    /// [`OpenOptions::for_path`].
+    #[cfg(feature = "remote")]
+    #[doc(hidden)]
+    pub fn is_for(&self, path: &Path) -> bool {
+        self.vfs.is_for(path)
     }
 
     /// Returns the filesystem that is shown.
@@ -207,13 +219,25 @@ impl OpenOptions {
         Ok(self)
     }
 
-    /// Sets whether the folder of a server must be there and show what it has. For a path in it, it need not.
+    /// Sets the path for which a folder of a server is opened, after the formats. The server is asked for no more.
     #[cfg(feature = "remote")]
     #[doc(hidden)]
     #[must_use]
-    pub fn checks_folder(mut self, checks: bool) -> Self {
-        self.0.remote.checks_folder = checks;
+    pub fn for_path(mut self, path: &Path) -> Self {
+        self.0.remote.opened_for = match path == Path::new("") {
+            true => Purpose::Folder,
+            false if tree::begins_with_container(self.0.formats, path) => Purpose::Container,
+            false => Purpose::Path,
+        };
         self
+    }
+
+    /// Returns the URL of the folder to open for a URL, and the path in it: from the first name on that is a container's, or
+    /// the last one. `None` for a whole store, and for what is no URL.
+    #[cfg(feature = "remote")]
+    #[doc(hidden)]
+    pub fn place(&self, url: &Path) -> Option<(PathBuf, PathBuf)> {
+        remote::place(url, |name| tree::is_container_name(self.0.formats, name))
     }
 
     /// Opens a folder, or one container.

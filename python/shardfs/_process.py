@@ -102,11 +102,11 @@ def node(source: Where, path: str, anew: bool = False) -> _core.Node:
         if volume is not None:
             _volumes[source] = volume
         cache = _shared_cache()
-    if volume is None:
+    if volume is None or not volume.is_for(path):
         # Outside of the lock, because a server may be slow.
-        volume = _core.Volume(address, cache, formats, not path, links)
+        volume = _core.Volume(address, cache, formats, path, links)
         with _lock:
-            volume = _volumes.setdefault(source, volume)
+            _volumes[source] = volume
             while len(_volumes) > _KEPT:
                 del _volumes[next(iter(_volumes))]
     found = volume.get(path, anew)
@@ -137,14 +137,15 @@ def split(source: Source, formats: str | Iterable[str] | None = None, follow_lin
     if follow_links not in ("no", "inside", "outside"):
         raise ValueError(f"follow_links={follow_links!r}: 'no', 'inside' or 'outside'")
     source = os.fsdecode(source)
-    is_address = "://" in source and not source.startswith("file://")
-    where, path = _of_address(source) if is_address else _of_machine(source.removeprefix("file://"), follow_links)
-    if formats is None and follow_links == "no":
-        return where, path
-    return (where, formats if formats is None or isinstance(formats, str) else ",".join(formats), follow_links), path
+    formats = formats if formats is None or isinstance(formats, str) else ",".join(formats)
+    if "://" in source and not source.startswith("file://"):
+        where, path = _of_address(source, formats)
+    else:
+        where, path = _of_machine(source.removeprefix("file://"), follow_links)
+    return (where, path) if formats is None and follow_links == "no" else ((where, formats, follow_links), path)
 
 
-def _of_address(source: str) -> tuple[str, str]:
+def _of_address(source: str, formats: str | None) -> tuple[str, str]:
     scheme, _, place = source.rstrip("/").partition("://")
     if not place:
         # The core says what an address has to name.
@@ -154,7 +155,7 @@ def _of_address(source: str) -> tuple[str, str]:
         steps = place.split("/")
         most = 2 + (steps[0] in ("datasets", "spaces"))
         return f"hf://{'/'.join(steps[:most])}", "/".join(steps[most:])
-    return _core.parent(source) or (source, "")
+    return _core.place(source, formats) or (source, "")
 
 
 def inside(source: Where, path: str) -> tuple[Where, str] | None:

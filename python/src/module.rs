@@ -15,6 +15,7 @@ pub(crate) fn fill(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(volume::formats, module)?)?;
     module.add_function(wrap_pyfunction!(volume::likeness, module)?)?;
     module.add_function(wrap_pyfunction!(volume::parent, module)?)?;
+    module.add_function(wrap_pyfunction!(volume::place, module)?)?;
     module.add_function(wrap_pyfunction!(volume::shown, module)?)?;
     module.add_function(wrap_pyfunction!(volume::real_path, module)?)?;
     module.add_function(wrap_pyfunction!(memory::before_fork, module)?)?;

@@ -45,15 +45,15 @@ pub(crate) struct Volume {
 #[pymethods]
 impl Volume {
     /// Opens a folder, a container, or an address; `formats` says which formats are shown as folders, `follow_links` which
-    /// symbolic links are followed. For a path in it, an address need not be one that the server lists.
+    /// symbolic links are followed. Of an address, the server is asked no more than a path in it needs.
     #[new]
-    #[pyo3(signature = (source, cache, formats=None, checks_folder=true, follow_links="no"))]
+    #[pyo3(signature = (source, cache, formats=None, path=PathBuf::new(), follow_links="no"))]
     fn new(
         py: Python<'_>,
         source: &str,
         cache: &Cache,
         formats: Option<&str>,
-        checks_folder: bool,
+        path: PathBuf,
         follow_links: &str,
     ) -> PyResult<Self> {
         let follow = match follow_links {
@@ -61,11 +61,7 @@ impl Volume {
             "inside" => FollowLinks::Inside,
             _ => FollowLinks::No,
         };
-        let options = shardfs::Volume::options().cache(cache.0.get()?).checks_folder(checks_folder);
-        let mut options = options.follow_links(follow);
-        if let Some(list) = formats {
-            options = options.formats(list).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        }
+        let options = with_formats(formats)?.cache(cache.0.get()?).follow_links(follow).for_path(&path);
         // Without the login or token of an address.
         let shown: Arc<str> = shardfs::shown(std::path::Path::new(source)).to_string_lossy().into();
         let volume = if is_far(source) {
@@ -86,6 +82,11 @@ impl Volume {
         let entry =
             if is_far(&self.source) { waited(py, &self.source, look)? } else { detached(py, &self.source, look)? };
         Ok(Node::new(entry, self.source.clone()))
+    }
+
+    /// Whether it was opened for such a path.
+    fn is_for(&self, path: PathBuf) -> PyResult<bool> {
+        Ok(self.volume.get()?.is_for(&path))
     }
 
     /// Closes files that are gone or were replaced.
@@ -119,6 +120,22 @@ pub(crate) fn likeness(py: Python<'_>, front: &[u8], size: u64, name: &str) -> P
 #[pyfunction]
 pub(crate) fn parent(py: Python<'_>, source: PathBuf) -> PyResult<Option<(OsString, OsString)>> {
     guarded(py, || shardfs::parent(&source).map(|(folder, name)| (folder.into_os_string(), name)))
+}
+
+/// The address of the folder to open for an address, and the path in it; None for a whole store.
+#[pyfunction]
+#[pyo3(signature = (source, formats=None))]
+pub(crate) fn place(py: Python<'_>, source: PathBuf, formats: Option<&str>) -> PyResult<Option<(OsString, OsString)>> {
+    let options = with_formats(formats)?;
+    let strings = |(folder, path): (PathBuf, PathBuf)| (folder.into_os_string(), path.into_os_string());
+    guarded(py, || options.place(&source).map(strings))
+}
+
+/// Options with these formats, or the default ones.
+fn with_formats(formats: Option<&str>) -> PyResult<shardfs::OpenOptions> {
+    let options = shardfs::Volume::options();
+    let Some(list) = formats else { return Ok(options) };
+    options.formats(list).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// An address as it may be shown: without a login or token.

@@ -82,6 +82,22 @@ pub(crate) fn parent(url: &Path) -> Option<(PathBuf, OsString)> {
     Some((folder, names::name_of(&part, true, 1).into()))
 }
 
+/// Returns the URL of the folder that holds the first of the names in a URL which is a container's, and the path from that
+/// name on. Without such a name, the folder and the name of [`parent`].
+pub(crate) fn place(url: &Path, is_container_name: impl Fn(&OsStr) -> bool) -> Option<(PathBuf, PathBuf)> {
+    let (mut folder, name) = parent(url)?;
+    let mut path = PathBuf::from(name);
+    let mut found = (folder.clone(), path.clone());
+    while let Some((above, name)) = parent(&folder) {
+        path = Path::new(&name).join(path);
+        if is_container_name(&name) {
+            found = (above.clone(), path.clone());
+        }
+        folder = above;
+    }
+    Some(found)
+}
+
 /// Environment variable with the URLs whose secrets are not on the command line.
 pub(crate) const URLS: &str = "SHARDFS_URLS";
 
@@ -160,9 +176,8 @@ pub struct Options {
     pub requires_disk_cache: bool,
     /// Most bytes in that folder; `None` for a tenth of the disk, at most 50 GiB.
     pub disk_cache_size: Option<u64>,
-    /// Whether a folder that is opened must be there and show what it has. A server may refuse to list the folder of an
-    /// object that it gives.
-    pub checks_folder: bool,
+    /// What a folder is opened for.
+    pub opened_for: Purpose,
     /// Is called with the reason, which holds no secret, if a request has been tried without success for two seconds.
     pub on_trouble: Option<fn(&str)>,
 }
@@ -216,10 +231,22 @@ impl Default for Options {
             disk_cache: disk::usual_folder(),
             requires_disk_cache: false,
             disk_cache_size: None,
-            checks_folder: true,
+            opened_for: Purpose::default(),
             on_trouble: None,
         }
     }
+}
+
+/// What a folder is opened for, and so what its server is asked of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Purpose {
+    /// To be shown: it must be there, and may be a container.
+    #[default]
+    Folder,
+    /// For a path in it. It may be a container; a server may refuse to list the folder of an object that it gives.
+    Path,
+    /// For a path that begins with a container's name. Whether the folder is one as well is not asked.
+    Container,
 }
 
 /// How containers are distinguished from ordinary objects.

@@ -1,6 +1,6 @@
 //! The table of the container formats, and which of them a file has.
 
-use std::ffi::OsStr;
+use std::{ffi::OsStr, path::Path};
 
 use super::descriptor::{Format, finished};
 pub use super::{
@@ -124,6 +124,11 @@ pub fn detect_within(
 /// Returns whether a file's name has a suffix of containers, finished or not.
 pub fn is_container_name(formats: &[&'static Format], name: &OsStr) -> bool {
     format_of_name(formats, name).is_some()
+}
+
+/// Returns whether a path begins with such a name.
+pub fn begins_with_container(formats: &[&'static Format], path: &Path) -> bool {
+    path.iter().next().is_some_and(|name| is_container_name(formats, name))
 }
 
 /// Returns whether a file should be a container by its name, finished or not. If it is not, or cannot be read, that is

@@ -115,14 +115,13 @@ def test_addresses_lead_into_containers(bucket):
         assert type(there) is type(here) and there.path == f"{address}/{here.path.removeprefix(f'{FIXTURES}/')}", path
         assert list(there) == list(here) if isinstance(here, sh.Group) else np.array_equal(there[...], here[...]), path
         assert there.file.path == f"{address}/{path.partition('/')[0]}" and pickle.loads(pickle.dumps(there)) == there
-    # Whoever names the container itself asks as much as before: its folder is listed, and its front read.
-    # Each parent that is not there takes one request more.
-    for path, requests in {"robot.h5": (1, 1), "demo.kdb": (1, 1), "robot.h5/data": (1, 1), INTO[1]: (3, 1)}.items():
+    # Whoever names a container, or what is in it, asks for the front of that file alone.
+    for path in ("robot.h5", "demo.kdb", "robot.h5/data", INTO[1]):
         sh.set_cache_size(None)
         shutil.rmtree(os.environ["XDG_CACHE_HOME"], ignore_errors=True)
         store.counts()
         sh.open(f"{address}/{path}")
-        assert store.counts() == requests, path
+        assert store.counts() == (0, 1), path
     for path in ("robot.h5/nothing", "robot.h5/data/nothing/at/all", "nothing.h5/data", "notes.txt/x", "nothing"):
         with pytest.raises(sh.NotFound) as error:
             sh.open(f"{address}/{path}")
@@ -130,6 +129,30 @@ def test_addresses_lead_into_containers(bucket):
     fs = fsspec.filesystem("shardfs", source=f"{address}/robot.h5/data")
     assert fs.ls("", detail=False) == fsspec.filesystem("shardfs", source=FIXTURES / "robot.h5/data").ls("", detail=False)
     assert fs.exists("demo_0/actions.npy") and not fs.exists("demo_0/nothing.npy")
+
+
+def test_a_container_in_a_folder_that_is_one(bucket):
+    """That the folder of a named file is a container is found out when it is needed."""
+    store, address = bucket
+    for path in (FIXTURES / "cells.zarr").rglob("*"):
+        if path.is_file():
+            store.put(f"set/{path.relative_to(FIXTURES)}", path.read_bytes())
+    store.put("set/cells.zarr/robot.h5", (FIXTURES / "robot.h5").read_bytes())
+    assert list(sh.open(f"{address}/cells.zarr/robot.h5")) == list(sh.open(FIXTURES / "robot.h5"))
+    assert sh.open(f"{address}/cells.zarr/image").file.path == f"{address}/cells.zarr"
+
+
+@pytest.mark.parametrize("refused", [403, 404, 500])
+def test_a_named_file_is_all_that_is_asked_for(refused):
+    """Neither its folder nor what would make that a container, which the server may refuse."""
+    files = {"/set/robot.h5": (FIXTURES / "robot.h5").read_bytes()}
+    for path in ("robot.h5", "robot.h5/data/demo_0/actions"):
+        sh.set_cache_size(None)
+        with answering(files_of(files, refused=refused)) as (web, asked):
+            there, here = sh.open(f"{web}/set/{path}"), sh.open(FIXTURES / path)
+            assert type(there) is type(here)
+        # Where an answer has no entity tag, the file's state is asked for once more.
+        assert asked[0] == ("GET", "/set/robot.h5") and {path for _, path in asked} == {"/set/robot.h5"} and len(asked) <= 2
 
 
 @pytest.mark.parametrize("refused", [403, 404])

@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow, bail};
 use super::remote;
 use crate::{
     limits::PIECE,
-    store::remote::{is_url, unknown},
+    store::remote::{Purpose, is_url, unknown},
     tree,
     vfs::{self, FileKind, Vfs},
     volume::{Entry, EntryKind, Error},
@@ -39,16 +39,16 @@ impl Place {
         if is_folder && !inside.is_empty() && !has_marker(&host, options.formats) {
             bail!("{}: no such file or folder", path.display());
         }
-        let around = || {
+        let around = |opened_for| {
             let mut options = options.clone();
-            options.remote.checks_folder = false;
+            options.remote.opened_for = opened_for;
             options
         };
         match Vfs::open(&host, options.clone()) {
             Ok(vfs) => {
                 let beside = || {
                     let (folder, name) = above.as_ref()?;
-                    let folder = Vfs::open(folder, around()).ok()?;
+                    let folder = Vfs::open(folder, around(Purpose::Container)).ok()?;
                     Some((folder, std::iter::once(name).chain(&inside).cloned().collect()))
                 };
                 Self::walk(path, vfs, &inside, kept, &beside)
@@ -62,7 +62,7 @@ impl Place {
                 Some((folder, name))
                     if inside.is_empty() && !is_folder && (!is_url || error.errno() == libc::EINVAL) =>
                 {
-                    Self::walk(path, Vfs::open(&folder, around())?, &[name], kept, &|| None)
+                    Self::walk(path, Vfs::open(&folder, around(Purpose::Path))?, &[name], kept, &|| None)
                 }
                 _ => {
                     let file = path.ancestors().find(|above| above.is_file());

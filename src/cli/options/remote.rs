@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use crate::{
     cli::output::{escape, stderr::say},
     disk::usual_folder,
-    store::remote::{self, Address, Detect, Location, Options, URLS, is_url},
+    store::remote::{self, Address, Detect, Location, Options, Purpose, URLS, is_url},
     tree,
 };
 
@@ -102,7 +102,7 @@ impl RemoteOptions {
             },
             requires_disk_cache: self.disk_cache.is_some() && !self.no_disk_cache,
             disk_cache_size: self.disk_cache_size,
-            checks_folder: true,
+            opened_for: Purpose::default(),
             on_trouble: io::stderr().is_terminal().then_some(tell),
         }
     }

@@ -21,7 +21,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::{
-    Detect, Location, Options,
+    Detect, Location, Options, Purpose,
     backends::backend::{self, Ask, Collect, Found, Node, State, Target, text},
     file::{self, Blocks, RemoteFile},
     http::{
@@ -146,7 +146,10 @@ impl RemoteStore {
         let mut store = Self::new(location, options, cache, is_container_name)?;
         wait(store.learn())?;
         let Some((folder, part)) = location.split() else {
-            if options.checks_folder && !wait(store.may_be_folder(&location.key))? && !location.key.is_empty() {
+            if options.opened_for == Purpose::Folder
+                && !wait(store.may_be_folder(&location.key))?
+                && !location.key.is_empty()
+            {
                 return Err(not_found(&location.shown()));
             }
             return Ok((store, None));
