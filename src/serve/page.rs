@@ -32,7 +32,6 @@ mod document;
 mod elements;
 mod episode;
 mod folder;
-mod histogram;
 mod html;
 mod items;
 mod meta;

@@ -4,7 +4,7 @@ use std::{borrow::Cow, ops::Range};
 
 use serde::Serialize;
 
-use super::{elements::Elements, histogram::Histogram, numbers, query::Query};
+use super::{elements::Elements, numbers, query::Query};
 use crate::volume::Error;
 
 /// Most rows that are returned one by one; of more rows, each point stands for several.
@@ -19,6 +19,8 @@ const PIECE: u64 = 1 << 20;
 const NARROW: u64 = 4096;
 /// Columns of one answer.
 const COLUMNS: u64 = 64;
+/// Bars of a histogram.
+const BARS: usize = 32;
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -95,37 +97,51 @@ impl Seen {
 pub(super) struct Gathered {
     seen: Vec<Seen>,
     not_finite: u64,
-    histogram: Histogram,
 }
 
 impl Gathered {
     /// Returns what gathers about some columns.
     pub(super) fn new(columns: usize) -> Self {
-        Self { seen: vec![Seen::NONE; columns], not_finite: 0, histogram: Histogram::default() }
+        Self { seen: vec![Seen::NONE; columns], not_finite: 0 }
     }
 
     pub(super) fn add(&mut self, column: usize, value: f64) {
-        if !value.is_finite() {
-            self.not_finite += 1;
-            return;
+        match value.is_finite() {
+            true => self.seen[column].add(value),
+            false => self.not_finite += 1,
         }
-        self.seen[column].add(value);
-        self.histogram.add(value);
     }
 
-    pub(super) fn statistics(self) -> Statistics {
+    /// Returns the statistics. `again` passes on all values once more: only now it is known between which values the bars
+    /// of the histogram lie.
+    ///
+    /// # Errors
+    /// Those of `again`.
+    pub(super) fn statistics(
+        self,
+        again: impl FnOnce(&mut dyn FnMut(f64)) -> Result<(), Error>,
+    ) -> Result<Statistics, Error> {
         let mut all = Seen::NONE;
         self.seen.iter().for_each(|seen| all.merge(seen));
         let (min, max, mean) = all.summary();
-        Statistics {
+        let mut histogram = vec![0; BARS];
+        // Halves, because the largest minus the smallest float has no room in a float.
+        let width = (all.max / 2.0 - all.min / 2.0) / BARS as f64;
+        again(&mut |value| {
+            if value.is_finite() {
+                let place = if width > 0.0 { (value / 2.0 - all.min / 2.0) / width } else { 0.0 };
+                histogram[(place as usize).min(BARS - 1)] += 1;
+            }
+        })?;
+        Ok(Statistics {
             count: all.count,
             not_finite: self.not_finite,
             min,
             max,
             mean,
             by_column: self.seen.iter().map(Seen::summary).collect(),
-            histogram: self.histogram.bars(all.min, all.max),
-        }
+            histogram,
+        })
     }
 }
 
@@ -145,61 +161,62 @@ pub(super) fn curve(array: &Elements, query: &Query) -> Result<Curve, Error> {
     let (buckets, bucket) = if rows <= POINTS { (rows, 1) } else { (BUCKETS, rows.div_ceil(BUCKETS)) };
     // Rows of a bucket that are read: all of them, or as many as the limit leaves.
     let affordable = (LOOKED_AT / row_bytes / buckets.max(1)).max(1).min(bucket);
+    // Rows that follow each other are read together.
+    let (step, some) = if bucket == 1 { (rows.max(1), rows) } else { (bucket, affordable) };
+    let parts = || (from..to).step_by(step as usize).map(|start| start..to.min(start + some));
     let mut gathered = Gathered::new(columns as usize);
     let mut x = Vec::new();
     let mut y = vec![Vec::new(); columns as usize];
-    let mut looked_at = 0;
-    let mut start = from;
-    let read_rows = |rows, each: &mut dyn FnMut(u64, usize, f64)| read(array, is_whole, (column, columns), rows, each);
-    if bucket == 1 {
-        read_rows(from..to, &mut |row, column, value| {
-            if column == 0 {
-                x.push(row);
-            }
-            y[column].push(value);
-            gathered.add(column, value);
-        })?;
-        looked_at = rows;
-    } else {
-        while start < to {
-            let read = affordable.min(to - start);
-            // The smallest and the largest value of each column, and where they stand.
-            let mut extremes = vec![None::<[(u64, f64); 2]>; columns as usize];
-            read_rows(start..start + read, &mut |row, column, value| {
+    let window = (column, columns);
+    for part in parts() {
+        if bucket == 1 {
+            read(array, is_whole, window, part, |row, column, value| {
+                if column == 0 {
+                    x.push(row);
+                }
+                y[column].push(value);
                 gathered.add(column, value);
-                if !value.is_finite() {
-                    return;
-                }
-                let [least, greatest] = extremes[column].get_or_insert([(row, value); 2]);
-                if value < least.1 {
-                    *least = (row, value);
-                }
-                if value > greatest.1 {
-                    *greatest = (row, value);
-                }
             })?;
-            looked_at += read;
-            let end = (start + bucket).min(to);
-            x.extend([start, start + (end - start) / 2]);
-            for (y, found) in y.iter_mut().zip(extremes) {
-                let mut found = found.unwrap_or([(0, f64::NAN); 2]);
-                found.sort_by_key(|(row, _)| *row);
-                y.extend(found.map(|(_, value)| value));
+            continue;
+        }
+        let start = part.start;
+        // The smallest and the largest value of each column, and where they stand.
+        let mut extremes = vec![None::<[(u64, f64); 2]>; columns as usize];
+        read(array, is_whole, window, part, |row, column, value| {
+            gathered.add(column, value);
+            if !value.is_finite() {
+                return;
             }
-            start = end;
+            let [least, greatest] = extremes[column].get_or_insert([(row, value); 2]);
+            if value < least.1 {
+                *least = (row, value);
+            }
+            if value > greatest.1 {
+                *greatest = (row, value);
+            }
+        })?;
+        let end = (start + bucket).min(to);
+        x.extend([start, start + (end - start) / 2]);
+        for (y, found) in y.iter_mut().zip(extremes) {
+            let mut found = found.unwrap_or([(0, f64::NAN); 2]);
+            found.sort_by_key(|(row, _)| *row);
+            y.extend(found.map(|(_, value)| value));
         }
     }
+    let again = |each: &mut dyn FnMut(f64)| {
+        parts().try_for_each(|part| read(array, is_whole, window, part, |_, _, value| each(value)))
+    };
     Ok(Curve {
         dtype: array.dtype.name(),
         rows: array.rows,
         columns: array.columns,
         range: (from, to),
-        window: (column, columns),
+        window,
         x,
         y,
         bucket,
-        looked_at,
-        statistics: gathered.statistics(),
+        looked_at: parts().map(|part| part.end - part.start).sum(),
+        statistics: gathered.statistics(again)?,
     })
 }
 
@@ -210,7 +227,7 @@ fn read(
     is_whole: bool,
     (column, columns): (u64, u64),
     rows: Range<u64>,
-    each: &mut dyn FnMut(u64, usize, f64),
+    mut each: impl FnMut(u64, usize, f64),
 ) -> Result<(), Error> {
     if columns == 0 {
         return Ok(());
@@ -237,4 +254,40 @@ fn read(
         row += some;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bars(values: impl IntoIterator<Item = f64, IntoIter: Clone>) -> Vec<(usize, u64)> {
+        let (values, mut gathered) = (values.into_iter(), Gathered::new(1));
+        values.clone().for_each(|value| gathered.add(0, value));
+        let again = |each: &mut dyn FnMut(f64)| {
+            values.for_each(each);
+            Ok(())
+        };
+        let bars = gathered.statistics(again).unwrap().histogram;
+        bars.into_iter().enumerate().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Expected as numpy.histogram(values, bins=32) has it, where the range has room in a float.
+    #[test]
+    fn every_value_is_counted() {
+        let each = 1 << 12;
+        // Columns of a matrix that follow each other at a distance which a sample might have.
+        let columns = (0..4 * each).map(|place| (place % 4) as f64);
+        assert_eq!(bars(columns), [(0, each), (10, each), (21, each), (31, each)]);
+        let rising = bars((0..32 * each).map(|place| place as f64 * 1e-3));
+        assert!(rising.iter().all(|(_, count)| count.abs_diff(each) <= 1), "{rising:?}");
+        assert_eq!(rising.iter().map(|(_, count)| count).sum::<u64>(), 32 * each);
+        // Far from zero, and one far value behind many.
+        let far = (0..2 * each).map(|place| 1e15 + (place % 32) as f64);
+        assert_eq!(bars(far), (0..32).map(|bar| (bar, each / 16)).collect::<Vec<_>>());
+        let late = std::iter::repeat_n(1.0, 3 * each as usize).chain([f64::MAX, f64::MIN, f64::NAN, f64::INFINITY]);
+        assert_eq!(bars(late), [(0, 1), (16, 3 * each), (31, 1)]);
+        assert_eq!(bars(std::iter::repeat_n(1e300, 2)), [(0, 2)]);
+        assert_eq!(bars([-1.7e308, 1.7e308, 0.0]), [(0, 1), (16, 1), (31, 1)]);
+        assert_eq!(bars([f64::NAN]), []);
+    }
 }

@@ -30,16 +30,19 @@ fn pieces(elements: u64) -> impl Iterator<Item = (u64, u64)> {
 /// Those of reading it.
 pub(super) fn distribution(array: &Elements) -> Result<Value, Error> {
     let elements = array.rows.saturating_mul(array.columns);
-    let mut gathered = Gathered::new(1);
-    let mut looked_at = 0;
-    for (begin, count) in pieces(elements) {
-        let bytes = array.read(begin, count)?;
-        for element in bytes.chunks_exact(array.width()) {
-            gathered.add(0, numbers::value(&array.dtype, element));
-            looked_at += 1;
-        }
-    }
-    Ok(json!({"elements": elements, "looked_at": looked_at, "statistics": gathered.statistics()}))
+    let read = |each: &mut dyn FnMut(f64)| {
+        pieces(elements).try_for_each(|(begin, count)| {
+            let bytes = array.read(begin, count)?;
+            bytes.chunks_exact(array.width()).for_each(|element| each(numbers::value(&array.dtype, element)));
+            Ok(())
+        })
+    };
+    let (mut gathered, mut looked_at) = (Gathered::new(1), 0);
+    read(&mut |value| {
+        gathered.add(0, value);
+        looked_at += 1;
+    })?;
+    Ok(json!({"elements": elements, "looked_at": looked_at, "statistics": gathered.statistics(read)?}))
 }
 
 #[cfg(test)]
