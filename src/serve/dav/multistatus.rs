@@ -1,5 +1,7 @@
 //! The answer to a PROPFIND (RFC 4918, 14.16): properties of one file or folder after another.
 
+use quick_xml::escape::escape;
+
 use super::{
     Refusal, paths,
     propfind::{KNOWN, Property, Wanted, is_character},
@@ -36,13 +38,10 @@ impl Writer {
             match property {
                 Property::Known(property) => known.push(property),
                 Property::Unknown { namespace, name } => {
-                    let (prefix, bound) = if namespace.is_empty() { ("", "") } else { ("x:", " xmlns:x=\"") };
-                    unknown += &format!("<{prefix}{name}{bound}");
-                    if !namespace.is_empty() {
-                        escape(&mut unknown, &namespace);
-                        unknown.push('"');
-                    }
-                    unknown.push_str("/>");
+                    unknown += &match namespace.is_empty() {
+                        true => format!("<{name}/>"),
+                        false => format!("<x:{name} xmlns:x=\"{}\"/>", escaped(&namespace)),
+                    };
                 }
             }
         }
@@ -84,11 +83,7 @@ fn value(property: &str, entry: &Entry, tag: Option<u128>) -> Option<String> {
     Some(match property {
         "getcontentlength" | "getcontenttype" if entry.is_folder() => return None,
         "resourcetype" if entry.is_folder() => "<D:collection/>".into(),
-        "displayname" => {
-            let mut name = String::new();
-            escape(&mut name, &entry.name().to_string_lossy());
-            name
-        }
+        "displayname" => escaped(&entry.name().to_string_lossy()),
         "getcontentlength" => entry.size().to_string(),
         "getcontenttype" => types::media_type(entry.name()).0.into(),
         "getetag" => format!("\"{:032x}\"", tag?),
@@ -98,23 +93,11 @@ fn value(property: &str, entry: &Entry, tag: Option<u128>) -> Option<String> {
     })
 }
 
-/// Writes text, or the value of an attribute between double quotes. Characters that XML does not have are shown as
-/// U+FFFD.
-fn escape(xml: &mut String, text: &str) {
-    for c in text.chars() {
-        match c {
-            '&' => xml.push_str("&amp;"),
-            '<' => xml.push_str("&lt;"),
-            '>' => xml.push_str("&gt;"),
-            '"' => xml.push_str("&quot;"),
-            // Readers turn these into spaces, or into other line breaks, unless they are escaped.
-            '\t' => xml.push_str("&#9;"),
-            '\n' => xml.push_str("&#10;"),
-            '\r' => xml.push_str("&#13;"),
-            c if is_character(c) => xml.push(c),
-            _ => xml.push(char::REPLACEMENT_CHARACTER),
-        }
-    }
+/// Returns text, or the value of an attribute, as XML. Characters that XML does not have are shown as U+FFFD.
+fn escaped(text: &str) -> String {
+    let shown: String = text.chars().map(|c| if is_character(c) { c } else { char::REPLACEMENT_CHARACTER }).collect();
+    // Readers turn these into spaces, or into other line breaks, unless they are escaped.
+    escape(shown).replace('\t', "&#9;").replace('\n', "&#10;").replace('\r', "&#13;")
 }
 
 #[cfg(test)]
@@ -151,8 +134,6 @@ mod tests {
 
     #[test]
     fn text_is_never_markup() {
-        let mut xml = String::new();
-        escape(&mut xml, "<a&\"'>\u{1}\u{ffff}\n");
-        assert_eq!(xml, "&lt;a&amp;&quot;'&gt;\u{fffd}\u{fffd}&#10;");
+        assert_eq!(escaped("<a&\"'>\u{1}\u{ffff}\n"), "&lt;a&amp;&quot;&apos;&gt;\u{fffd}\u{fffd}&#10;");
     }
 }
