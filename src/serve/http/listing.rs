@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 
 use axum::response::IntoResponse;
 use http::{HeaderMap, header};
+use quick_xml::escape::escape;
 
 use super::{body, paths};
 use crate::{
@@ -75,7 +76,7 @@ pub(in crate::serve) async fn answer(site: &Arc<Site>, folder: &Entry, form: For
             Form::Lines => json(&path, entry.as_ref()) + "\n",
             Form::Links => {
                 let address = paths::address_below("/files", &path, entry.is_some_and(|entry| entry.is_folder()));
-                let name = escaped(&path.file_name().unwrap_or_default().to_string_lossy());
+                let name = escape(path.file_name().unwrap_or_default().to_string_lossy());
                 format!("<a href=\"{address}\">{name}</a><br>\n")
             }
         })
@@ -89,11 +90,6 @@ pub(in crate::serve) async fn answer(site: &Arc<Site>, folder: &Entry, form: For
 fn json(path: &Path, entry: Option<&Entry>) -> String {
     let info = entry.and_then(|entry| entry.item_info().ok().flatten());
     listed::to_json(path, entry.map(Entry::attr), &info.unwrap_or_default()).to_string()
-}
-
-/// Escapes text for HTML.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
