@@ -298,13 +298,12 @@ impl Grid {
     ) -> Result<(), Fault> {
         let mut batch = Vec::new();
         for (number, region) in regions.iter().enumerate() {
-            let mut places = region.places(&self.layout.chunk);
-            while let Some(at) = places.next() {
-                let wanted = self.wanted(regions, number, at);
+            for at in region.places(&self.layout.chunk, 0..u64::MAX) {
+                let wanted = self.wanted(regions, number, &at);
                 if wanted.is_empty() {
                     continue;
                 }
-                batch.push(Visit { at: at.to_vec(), wanted, block: None, grid: self });
+                batch.push(Visit { at, wanted, block: None, grid: self });
                 if batch.len() == BATCH {
                     self.locate_all(reader, &mut batch)?;
                     visit(reader, std::mem::take(&mut batch), is_kept, out)?;
@@ -417,17 +416,11 @@ impl Grid {
         let share = |at: u64| u128::from(at - start) * u128::from(self.slab) / u128::from(end - start);
         let (from, to) = (share(part.start) as u64, share(part.end.min(end)) as u64 + 1);
         let next = &regions(&self.layout.shape, self.slab_at(here.end))[0];
-        let mut places = next.places(&self.layout.chunk);
-        let mut number = 0;
-        while let Some(at) = places.next().filter(|_| number < to.min(self.slab)) {
-            number += 1;
-            if number <= from {
-                continue;
-            }
+        for at in next.places(&self.layout.chunk, from..to.min(self.slab)) {
             // Its errors are reported when it is read.
-            let Ok(Some((reader, block))) = self.locate(reader, at) else { continue };
+            let Ok(Some((reader, block))) = self.locate(reader, &at) else { continue };
             if block.codec != Codec::None {
-                reader.cache.decode_ahead(reader.keyed(self.key(&reader, at), &block), true);
+                reader.cache.decode_ahead(reader.keyed(self.key(&reader, &at), &block), true);
             }
         }
     }

@@ -28,46 +28,28 @@ impl Region {
         parts.collect()
     }
 
-    /// Returns the places of the chunks with elements of the region, in C order.
-    pub(super) fn places<'a>(&'a self, chunk: &'a [u64]) -> Places<'a> {
-        let is_empty = self.slices.iter().any(|slice| slice.count == 0);
-        let first = self.slices.iter().zip(chunk).map(|(slice, chunk)| slice.start / chunk).collect();
-        Places { region: self, chunk, at: first, is_begun: false, is_done: is_empty }
-    }
-}
-
-/// The places of the chunks of a region; see [`Region::places`].
-pub(super) struct Places<'a> {
-    region: &'a Region,
-    chunk: &'a [u64],
-    at: Vec<u64>,
-    is_begun: bool,
-    is_done: bool,
-}
-
-impl Places<'_> {
-    /// Returns the next place.
-    pub(super) fn next(&mut self) -> Option<&[u64]> {
-        if self.is_begun && !self.is_done {
-            self.is_done = !self.step();
-        }
-        self.is_begun = true;
-        (!self.is_done).then_some(&*self.at)
-    }
-
-    /// Goes to the next chunk along the last axis that has one, and to the first chunk along all axes after it.
-    fn step(&mut self) -> bool {
-        for axis in (0..self.at.len()).rev() {
-            let (slice, chunk) = (&self.region.slices[axis], self.chunk[axis]);
-            let border = (self.at[axis] + 1).saturating_mul(chunk);
-            let next = border.saturating_sub(slice.start).div_ceil(slice.step);
-            if next < slice.count {
-                self.at[axis] = (slice.start + next * slice.step) / chunk;
-                return true;
+    /// Returns the places of some of the chunks with elements of the region, by their numbers in C order.
+    pub(super) fn places(&self, chunk: &[u64], numbers: Range<u64>) -> impl Iterator<Item = Vec<u64>> {
+        // Along each axis, the chunk of each element if steps are longer than chunks, and otherwise all from the first.
+        let axes = self.slices.iter().zip(chunk).map(|(slice, &chunk)| {
+            let Slice { start, step, count } = *slice;
+            let chunks = match count {
+                0 => 0,
+                _ if step > chunk => count,
+                _ => (start + (count - 1) * step) / chunk - start / chunk + 1,
+            };
+            (start, step.max(chunk), chunk, chunks)
+        });
+        let axes: Vec<_> = axes.collect();
+        let all = axes.iter().fold(1u64, |all, (.., chunks)| all.saturating_mul(*chunks));
+        (numbers.start..numbers.end.min(all)).map(move |mut number| {
+            let mut at = vec![0; axes.len()];
+            for (at, (start, step, chunk, chunks)) in at.iter_mut().zip(&axes).rev() {
+                *at = (start + number % chunks * step) / chunk;
+                number /= chunks;
             }
-            self.at[axis] = slice.start / chunk;
-        }
-        false
+            at
+        })
     }
 }
 
