@@ -390,8 +390,8 @@ impl Fixed {
     pub(super) fn stored(&self, rows: &Range<u64>, part: &Range<u64>) -> Option<(&View, Range<u64>)> {
         let levels = self.levels(rows.end - rows.start).map_or(0, |levels| levels.size());
         let start = rows.start * self.stride;
-        let is_inside = part.start >= levels && part.end <= levels + self.values_size(rows.end - rows.start);
-        (self.is_copy() && is_inside).then(|| (&self.data, start + part.start - levels..start + part.end - levels))
+        let is_copy = self.is_copy() && part.start >= levels;
+        is_copy.then(|| (&self.data, start + part.start - levels..start + part.end - levels))
     }
 
     /// Fills `out` with a part of the page of some rows.
@@ -409,12 +409,7 @@ impl Fixed {
         if let Some(levels) = levels.filter(|_| pieces.part.start < front) {
             levels.fill(&mut pieces);
         }
-        let end = front + self.values_size(count);
-        // Zeros may follow the values.
-        if let Some(behind) = pieces.overlap(&(end..u64::MAX)) {
-            pieces.slot(&behind).fill(0);
-        }
-        let Some(wanted) = pieces.overlap(&(front..end)) else { return Ok(()) };
+        let Some(wanted) = pieces.overlap(&(front..front + self.values_size(count))) else { return Ok(()) };
         let values = wanted.start - front..wanted.end - front;
         self.fill_values(reader, rows, values, pieces.slot(&wanted))
     }
