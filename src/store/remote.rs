@@ -98,6 +98,12 @@ pub(crate) fn place(url: &Path, is_container_name: impl Fn(&OsStr) -> bool) -> O
     Some(found)
 }
 
+/// Returns the URL of what the folder of a URL shows by a name. `None` if that is no URL, and for names that lead to no key
+/// without a listing.
+pub(crate) fn child(folder: &Path, name: &OsStr) -> Option<PathBuf> {
+    location::child(folder, &names::part_of(name.as_bytes(), true)?)
+}
+
 /// Environment variable with the URLs whose secrets are not on the command line.
 pub(crate) const URLS: &str = "SHARDFS_URLS";
 

@@ -309,7 +309,7 @@ def test_odd_keys_are_all_reachable(store):
     with mounted("s3://b/odd", *options) as mnt:
         found = {name: outcome(mnt / name) for name in walk_files(mnt)}
         again = run("ls", "-R", "s3://b/odd", *options, check=True).stdout
-    assert b"%2Eshardfs" in again
+    assert b"s3://b/odd/.shardfs/s\n" in again
     # The marker `dir/` holds something, so it is a file in the folder of that name.
     reachable = {f"{number}".encode() for number in range(len(ODD))}
     assert reachable == set(found.values()), sorted(reachable - set(found.values()))
@@ -317,6 +317,25 @@ def test_odd_keys_are_all_reachable(store):
     assert {"%empty", "50%25", "x", "%2541", "a%252Fb", "line%0Afeed", "%FF%FE"} <= {part for name in found for part in name.split("/")}
     assert found["x"] == b"2" and found["x%_2/y"] == b"3"
     assert all(len(os.fsencode(part)) <= 255 for name in found for part in name.split("/"))
+
+
+def test_printed_urls_can_be_given_back(store):
+    store, options = store
+    keys = ["50%.wshard", "p%20q/e%2F.wshard", "a//b.wshard", "./p.wshard", "../q.wshard", "line\nfeed.wshard", "h#?x.wshard",
+            ".shardfs/s.wshard", "ü b/+.wshard"]
+    body = (FIXTURES / "ep_001.wshard").read_bytes()
+    for key in keys:
+        store.put(key, body)
+    for top in ("s3://b", "s3://b/"):
+        found = run("find", top, "-0", *options, check=True).stdout
+        urls = [os.fsdecode(url) for url in found.split(b"\0")[:-1]]
+        assert sorted(urls) == sorted(f"s3://b/{key}" for key in keys)
+    assert f"{len(keys)} containers" in run("verify", *urls, *options, check=True).stdout.decode()
+    assert run("find", "s3://b", "--name=h#?x*", *options, check=True).stdout == b"s3://b/h#?x.wshard\n"
+    listed = os.fsdecode(run("ls", "-R", "-0", "s3://b/p%20q", *options, check=True).stdout).split("\0")
+    assert listed[0] == "s3://b/p%20q/e%2F.wshard" and "s3://b/p%20q/e%2F.wshard/signal/joint_pos.npy" in listed
+    matched = os.fsdecode(run("ls", "-d", "s3://b/p*/*", *options, check=True).stdout)
+    assert matched == "s3://b/p%20q/e%2F.wshard\n"
 
 
 def test_odd_keys_as_another_server_keeps_them(monkeypatch):

@@ -92,6 +92,22 @@ def test_servers_without_tags_and_ranges(served):
             assert_same_trees(there, here)
 
 
+def test_printed_addresses_can_be_given_back(tmp_path):
+    names = ["b#c.npz", "b?c.npz", "50%.npz", "%41.npz", "a b+ü.npz"]
+    (tmp_path / "d e").mkdir()
+    for name in names:
+        np.savez(tmp_path / "d e" / name, x=np.arange(3))
+    with python_server(tmp_path) as address:
+        urls = [f"{address}/d%20e/{urllib.parse.quote(name, safe='')}" for name in names]
+        found = run("find", address, check=True).stdout.decode().split()
+        assert sorted(found) == sorted(urls)
+        assert f"{len(names)} containers" in run("verify", *found, check=True).stdout.decode()
+        listed = run("ls", "-R", address, check=True).stdout.decode().split("\n")
+        assert {f"{url}/x.npy" for url in urls} < set(listed)
+        for url in urls:
+            assert run("cat", f"{url}/x.npy", check=True).stdout
+
+
 def test_a_name_that_the_server_fails_for_is_listed():
     """Its size is asked for in vain: left out, it would be taken for a file that was removed."""
     class Handler(http.server.SimpleHTTPRequestHandler):

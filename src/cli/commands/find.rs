@@ -16,7 +16,9 @@ use serde_json::json;
 
 use super::ls;
 use crate::{
-    cli::{AlreadyReported, Place, ViewOptions, buffered, complain, duration, each, escape, log_to_stderr, size},
+    cli::{
+        AlreadyReported, Place, ViewOptions, buffered, complain, duration, each, escape, log_to_stderr, remote, size,
+    },
     volume::{Entry, Met},
 };
 
@@ -102,8 +104,8 @@ impl<W: Write> Search<'_, W> {
             bail!("{}: neither a folder nor a container", top.display());
         }
         let shown = |path: &Path| match path.strip_prefix(entry.path()) {
-            Ok(below) if !below.as_os_str().is_empty() => top.join(below),
-            _ => top.to_owned(),
+            Ok(path) => remote::below(top, path),
+            Err(_) => top.to_owned(),
         };
         let (mut printed, place, mut unread) = (Ok(()), entry.place().0, HashSet::new());
         let mut failed = |path: &Path, reason: &str| {
@@ -144,7 +146,7 @@ impl<W: Write> Search<'_, W> {
         // It was removed since it was listed.
         let Some(seen) = container.seen_container() else { return Ok(()) };
         let Arguments { name, newer, min_size, max_size, long, null, json, .. } = self.arguments;
-        let named = path.file_name().unwrap_or_default().to_string_lossy();
+        let named = container.path().file_name().or(path.file_name()).unwrap_or_default().to_string_lossy();
         let (seconds, _) = container.attr().mtime;
         let is_wanted = name.as_ref().is_none_or(|name| name.matches(&named))
             && newer.is_none_or(|newer| container.modified() > newer)

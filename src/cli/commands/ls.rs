@@ -15,6 +15,7 @@ use crate::{
     cli::{
         AlreadyReported, ColorOption, ViewOptions, buffered, color, complain, escape, log_to_stderr, names,
         options::select::{Selected, Selection, select},
+        remote,
     },
     tree::ItemInfo,
     vfs::{Attr, FileKind, namespace::listed},
@@ -209,8 +210,9 @@ impl<W: Write> List<'_, W> {
                     continue;
                 }
                 let goes_below = recursive && self.goes_below(level);
-                let entry = self.look(&folder, &shown.join(&name), goes_below);
-                let path = if recursive || json { shown.join(&name) } else { name.into() };
+                let path = remote::join(&shown, folder.is_inside(), &name);
+                let entry = self.look(&folder, &name, &path, goes_below);
+                let path = if recursive || json { path } else { name.into() };
                 if let Some(entry) = entry.iter().find(|entry| goes_below && entry.is_folder()) {
                     inner.push((entry.clone(), path.clone(), level + 1));
                 }
@@ -254,10 +256,8 @@ impl<W: Write> List<'_, W> {
         }
     }
 
-    /// Returns the entry of the last name of a path, which may be one to enter. A failure is no reason to hide the other
-    /// names.
-    fn look(&mut self, folder: &Entry, path: &Path, enters: bool) -> Option<Entry> {
-        let name = path.file_name().unwrap_or_default();
+    /// Returns the entry of a name, which may be one to enter. A failure is no reason to hide the other names.
+    fn look(&mut self, folder: &Entry, name: &OsStr, path: &Path, enters: bool) -> Option<Entry> {
         let reason = match folder.child(name) {
             Ok(Some(entry)) if enters => return Some(entry.if_entered()),
             Ok(Some(entry)) => return Some(entry),
@@ -330,13 +330,13 @@ impl<W: Write> List<'_, W> {
                 open.pop();
                 continue;
             };
-            let (folder, path) = (folder.clone(), path.join(&name));
+            let (folder, path) = (folder.clone(), remote::join(path, folder.is_inside(), &name));
             let (last, above) = (rest.is_empty(), &open[..open.len() - 1]);
             let lines: String =
                 above.iter().map(|(_, _, rest)| if rest.is_empty() { "    " } else { "│   " }).collect();
             write!(self.out, "{lines}{}", if last { "└── " } else { "├── " })?;
             let level = u32::try_from(open.len()).unwrap_or(u32::MAX);
-            let entry = self.look(&folder, &path, self.goes_below(level));
+            let entry = self.look(&folder, &name, &path, self.goes_below(level));
             self.write_name(Path::new(&name), entry.as_ref().map_or(kind, |entry| entry.attr().kind))?;
             let info = entry.as_ref().and_then(|entry| entry.item_info().ok()?);
             let info = info_text(&info.unwrap_or_default());

@@ -23,7 +23,7 @@ use crate::{
     cache::Verify,
     cli::{
         AlreadyReported, ColorOption, Place, ReadOptions, buffered, color, complain, counted, each, escape, is_url,
-        log_to_stderr, one_line, paint, progress::interruptible_bar,
+        log_to_stderr, one_line, paint, progress::interruptible_bar, remote,
     },
     tree,
     verify::{Findings, Progress, Which, read_all},
@@ -156,7 +156,10 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, bar: &Bar) -> anyhow:
             true => path.ancestors().find(|path| path.is_file()).unwrap_or(path).to_path_buf(),
             false if container == Path::new("") => path.to_path_buf(),
             // The path ends with that of what was read below the top.
-            false => path.ancestors().nth(entry.path().components().count()).unwrap_or(path).join(&container),
+            false => {
+                let top = path.ancestors().nth(entry.path().components().count()).unwrap_or(path);
+                remote::below(top, container)
+            }
         };
     }
     Ok(findings)

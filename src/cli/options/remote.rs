@@ -203,6 +203,17 @@ pub(in crate::cli) fn parent(url: &Path) -> Option<(PathBuf, OsString)> {
     }
 }
 
+/// The path or URL, as the user would type it, of what a folder shows by a name. Inside containers names stay as they are.
+pub(in crate::cli) fn join(folder: &Path, is_inside: bool, name: &OsStr) -> PathBuf {
+    let url = if is_inside { None } else { remote::child(folder, name) };
+    url.unwrap_or_else(|| folder.join(name))
+}
+
+/// As [`join`], of what lies below a folder and in no container.
+pub(in crate::cli) fn below(folder: &Path, path: &Path) -> PathBuf {
+    path.iter().fold(folder.to_owned(), |folder, name| join(&folder, false, name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,10 @@ use std::{
 use anyhow::{Context, anyhow, bail};
 use glob::{MatchOptions, Pattern};
 
-use super::place::{Place, names};
+use super::{
+    place::{Place, names},
+    remote::join,
+};
 use crate::{cli::is_url, vfs, volume::Entry};
 
 /// As in shells, only a pattern that begins with a dot matches a name that begins with a dot.
@@ -36,7 +39,7 @@ pub(in crate::cli) struct Selected {
 impl Selected {
     /// Returns the file or folder of a name in a folder that matches; `None` if it is gone.
     pub(in crate::cli) fn child(&self, name: &OsStr) -> anyhow::Result<Option<Self>> {
-        let shown = self.shown.join(name);
+        let shown = join(&self.shown, self.entry.is_inside(), name);
         match self.entry.child(name) {
             Ok(entry) => Ok(entry.map(|entry| Self { entry, kept: self.kept.join(name), shown })),
             Err(error) => Err(anyhow!("{}: {}", shown.display(), error.detail())),

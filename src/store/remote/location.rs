@@ -147,6 +147,19 @@ pub(super) fn parent(url: &Path) -> Option<(PathBuf, Vec<u8>)> {
     Some((folder.into(), part))
 }
 
+/// Returns the URL of what lies in the folder of a URL under a part of a key, with the same query. `None` if that is no
+/// URL.
+pub(super) fn child(folder: &Path, part: &[u8]) -> Option<PathBuf> {
+    let (prefix, scheme) = scheme(folder.as_os_str())?;
+    let (front, rest) = folder.as_os_str().as_bytes().split_at(prefix.len());
+    let (path, query) = scheme.path_and_query(rest);
+    let part = if scheme.is_web() { escape_value(part).into_bytes() } else { part.to_vec() };
+    let [before, after] = [!path.ends_with(b"/"), part.is_empty()].map(|is_missing| if is_missing { "/" } else { "" });
+    let query = query.map_or(Vec::new(), |query| [b"?", query].concat());
+    let url = [front, path, before.as_bytes(), &part, after.as_bytes(), &query].concat();
+    Some(OsString::from_vec(url).into())
+}
+
 impl Location {
     /// Parses a URL. Returns `None` for anything else.
     ///
@@ -316,6 +329,16 @@ mod tests {
             ("hf://datasets/o/n@main/x", "hf://datasets/o/n@main/", "x"),
         ] {
             assert_eq!(found(url), Some((folder.into(), name.into())), "{url}");
+        }
+        for (folder, part, url) in [
+            ("s3://b", "50%?.npz", "s3://b/50%?.npz"),
+            ("s3://b/d/", "#", "s3://b/d/#"),
+            ("s3://b/d", "", "s3://b/d//"),
+            ("s3://b/d//", "x", "s3://b/d//x"),
+            ("https://h/my%20d", "b#c?/\u{e9}%.npz", "https://h/my%20d/b%23c%3F%2F%C3%A9%25.npz"),
+            ("https://h/d/?sig=1", "x", "https://h/d/x?sig=1"),
+        ] {
+            assert_eq!(child(Path::new(folder), part.as_bytes()), Some(url.into()), "{url}");
         }
         for top in ["s3://b", "s3://b/", "az://account/container", "hf://datasets/o/n", "hf://o/n/", "/b/a"] {
             assert_eq!(found(top), None, "{top}");
