@@ -39,10 +39,7 @@ pub(crate) struct FolderStates {
 }
 
 struct State {
-    /// Few, so that the one to be forgotten is found by a look at all.
-    folders: HashMap<PathBuf, Files>,
-    /// Counts what was noted.
-    noted: u64,
+    folders: LruCache<PathBuf, Files>,
     /// How often each was found to have changed, counted over all folders so that no number comes twice.
     generations: LruCache<PathBuf, u64>,
     last: u64,
@@ -57,8 +54,6 @@ struct Files {
     has_more: bool,
     looked: Instant,
     is_due: bool,
-    /// When a file was noted last.
-    noted: u64,
 }
 
 impl State {
@@ -68,7 +63,7 @@ impl State {
 
     /// Begins a new state of a folder.
     fn renew(&mut self, folder: &Path) {
-        self.folders.remove(folder);
+        self.folders.pop(folder);
         self.last += 1;
         self.generations.put(folder.to_path_buf(), self.last);
     }
@@ -76,8 +71,8 @@ impl State {
 
 impl FolderStates {
     pub(crate) fn new(store: Arc<Unveiled>) -> Arc<Self> {
-        let generations = LruCache::new(nonzero(GENERATIONS));
-        let state = State { folders: HashMap::new(), noted: 0, generations, last: 0 };
+        let (folders, generations) = (LruCache::new(nonzero(FOLDERS)), LruCache::new(nonzero(GENERATIONS)));
+        let state = State { folders, generations, last: 0 };
         Arc::new(Self { store, state: Mutex::new(state) })
     }
 
@@ -87,7 +82,7 @@ impl FolderStates {
         if wait == Wait::Never {
             let mut state = self.state.lock();
             let is_due = |files: &Files| files.is_due || files.looked.elapsed() >= INTERVAL;
-            return (!state.folders.get(folder).is_some_and(is_due)).then(|| state.generation(folder));
+            return (!state.folders.peek(folder).is_some_and(is_due)).then(|| state.generation(folder));
         }
         self.look_again(folder, wait);
         Some(self.state.lock().generation(folder))
@@ -101,7 +96,7 @@ impl FolderStates {
         }
         let mut state = self.state.lock();
         for folder in path.ancestors() {
-            if let Some(files) = state.folders.get_mut(folder) {
+            if let Some(files) = state.folders.peek_mut(folder) {
                 files.is_due = true;
             }
         }
@@ -119,7 +114,7 @@ impl FolderStates {
     fn look_again(&self, folder: &Path, wait: Wait) {
         let seen: Vec<_> = {
             let mut state = self.state.lock();
-            let Some(files) = state.folders.get_mut(folder) else { return };
+            let Some(files) = state.folders.peek_mut(folder) else { return };
             if !files.is_due && files.looked.elapsed() < INTERVAL {
                 return;
             }
@@ -150,20 +145,15 @@ impl FolderStates {
         if state.generation(folder) != generation {
             return Err(SourceError::Changed);
         }
-        state.noted += 1;
-        let noted = state.noted;
-        if !state.folders.contains_key(folder) {
-            let oldest = state.folders.iter().min_by_key(|(_, files)| files.noted).map(|(folder, _)| folder.clone());
+        if !state.folders.contains(folder) {
+            let (base, seen, looked) = (base.to_path_buf(), HashMap::new(), Instant::now());
+            let files = Files { base, seen, has_more: false, looked, is_due: false };
             // A folder that is no longer checked must count as changed.
-            if let Some(gone) = oldest.filter(|_| state.folders.len() >= FOLDERS) {
+            if let Some((gone, _)) = state.folders.push(folder.to_path_buf(), files) {
                 state.renew(&gone);
             }
-            let (base, seen, looked) = (base.to_path_buf(), HashMap::new(), Instant::now());
-            let files = Files { base, seen, has_more: false, looked, is_due: false, noted };
-            state.folders.insert(folder.to_path_buf(), files);
         }
         let Some(files) = state.folders.get_mut(folder) else { return Ok(()) };
-        files.noted = noted;
         match files.seen.get(path) {
             Some(known) if *known == version => {}
             Some(_) => {
@@ -180,7 +170,7 @@ impl FolderStates {
 
     /// Returns whether other files were read for a container.
     pub(crate) fn is_noted(&self, folder: &Path) -> bool {
-        self.state.lock().folders.contains_key(folder)
+        self.state.lock().folders.contains(folder)
     }
 
     /// Records that something changed at a path or below it, which may or may not have been read.
