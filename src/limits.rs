@@ -201,8 +201,8 @@ pub const OPEN_FILES: usize = 64;
 /// seconds: one that is open keeps its filesystem from being unmounted.
 pub const IDLE_SECONDS: u64 = 10;
 
-/// Most files whose detection is remembered (container or not), about 30 bytes of memory each.
-pub const VERDICTS: usize = 1 << 19;
+/// Most files whose detection is remembered (container or not), about 80 bytes of memory each.
+pub const VERDICTS: usize = 1 << 18;
 
 /// Most names in one folder of a remote store, about 100 bytes of memory each.
 pub const LISTED: usize = 5_000_000;

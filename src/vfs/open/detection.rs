@@ -1,11 +1,12 @@
 //! Which of SOURCE's files are containers: each state of a file is looked into once, and the verdict is remembered.
 
-use std::{collections::HashMap, ffi::OsStr, hash::BuildHasherDefault, io, path::Path, sync::Arc};
+use std::{ffi::OsStr, io, path::Path, sync::Arc};
 
+use lru::LruCache;
 use parking_lot::Mutex;
 
 use crate::{
-    cache::{Cache, Key, TooMuch, refused_memory},
+    cache::{Cache, Key, TooMuch, nonzero, refused_memory},
     format::{Class, FormatError},
     limits, parallel,
     source::{Bound, Source, SourceError, Unlimited, Wait},
@@ -18,7 +19,7 @@ use crate::{
         Error,
         namespace::{
             beside::{Beside, Ways, may_read_both},
-            number_key::{NumberKey, Unhashed},
+            number_key::NumberKey,
         },
         report::problems::{Problem, Problems},
     },
@@ -153,7 +154,8 @@ pub(crate) struct Detection {
     folders: Vec<&'static Format>,
     /// Whether SOURCE is one file, which has to be a container.
     is_alone: bool,
-    verdicts: Mutex<Verdicts>,
+    /// By keyed hashes of file and state.
+    verdicts: Mutex<LruCache<u64, Known>>,
     /// For memory that is needed to look into a file, and for what containers with other files name.
     cache: Arc<Cache>,
     last: Arc<LastLook>,
@@ -184,9 +186,10 @@ impl Detection {
     ) -> Self {
         let (formats, folders) = formats.iter().copied().partition(|format| format.markers.is_empty());
         let last = Arc::<LastLook>::default();
+        let verdicts = Mutex::new(LruCache::sparse(nonzero(limits::VERDICTS)));
         let weak = Arc::downgrade(&last);
         cache.add_last_resort(move || weak.upgrade().map(|last| last.lock().take().is_some()));
-        Self { store, problems, key, formats, folders, is_alone, verdicts: Mutex::default(), cache, last }
+        Self { store, problems, key, formats, folders, is_alone, verdicts, cache, last }
     }
 
     /// Returns what is left of the last look into a file, if it was in this state and opening it takes no more than `wait`:
@@ -225,7 +228,7 @@ impl Detection {
 
     /// Whether a file in this state was found to be a container that is too damaged to be shown as one.
     pub(crate) fn is_refused(&self, path: &FilePath, stat: &Stat) -> bool {
-        self.verdicts.lock().get(self.key_of(path, stat)) == Some(Known::Refused)
+        self.verdicts.lock().get(&self.key_of(path, stat)) == Some(&Known::Refused)
     }
 
     /// What another process found a file in this state to be, if the store remembers that.
@@ -237,7 +240,7 @@ impl Detection {
 
     /// Whether a file in this state was looked into.
     pub(crate) fn is_known(&self, path: &FilePath, stat: &Stat) -> bool {
-        self.verdicts.lock().get(self.key_of(path, stat)).is_some()
+        self.verdicts.lock().contains(&self.key_of(path, stat))
     }
 
     fn key_of(&self, path: &FilePath, stat: &Stat) -> u64 {
@@ -251,7 +254,7 @@ impl Detection {
     /// Returns what is remembered under a key, or else what `find` finds; `None` where that is no longer so. What cannot be
     /// read is not remembered.
     fn known_or(&self, key: u64, find: impl FnOnce() -> Result<Option<Known>, Error>) -> Result<Option<Known>, Error> {
-        let known = self.verdicts.lock().get(key);
+        let known = self.verdicts.lock().get(&key).copied();
         if known.is_some() {
             return Ok(known);
         }
@@ -641,49 +644,4 @@ fn is_shortage(error: &io::Error) -> bool {
         return false;
     }
     matches!(crate::store::errno(error), Some(EMFILE | ENFILE | ENOMEM | EAGAIN | EINTR))
-}
-
-/// Verdicts by a keyed hash of file and state, some 30 bytes each. There are two generations: when the younger is full
-/// it becomes the older, and what was not asked for since then is forgotten.
-#[derive(Debug, Default)]
-struct Verdicts {
-    young: Generation,
-    old: Generation,
-}
-
-/// The keys are hashes already.
-type Generation = HashMap<u64, Known, BuildHasherDefault<Unhashed>>;
-
-impl Verdicts {
-    fn get(&mut self, key: u64) -> Option<Known> {
-        if let Some(known) = self.young.get(&key) {
-            return Some(*known);
-        }
-        let known = self.old.remove(&key)?;
-        self.put(key, known);
-        Some(known)
-    }
-
-    fn put(&mut self, key: u64, known: Known) {
-        if self.young.len() >= limits::VERDICTS / 2 {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(key, known);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn verdicts_are_bounded_and_those_in_use_stay() {
-        let mut verdicts = Verdicts::default();
-        for key in 0..4 * limits::VERDICTS as u64 {
-            verdicts.put(key, Known::Plain);
-            assert!(verdicts.get(0).is_some(), "asked for all the time, and forgotten at {key}");
-        }
-        assert!(verdicts.young.len() + verdicts.old.len() <= limits::VERDICTS);
-        assert!(verdicts.get(1).is_none());
-    }
 }
