@@ -17,6 +17,9 @@ use rustix::{
     fs::{Mode, OFlags, open},
 };
 
+/// The kernel's table.
+const TABLE: &str = "/proc/self/mountinfo";
+
 /// The filesystem type of our mounts, by which `findmnt -t` and PRUNEFS of updatedb know them.
 pub(crate) const KIND: &str = "fuse.shardfs";
 
@@ -70,23 +73,35 @@ impl Mount {
     }
 }
 
-/// Tells when the kernel's table changes.
-pub(crate) struct TableWatch(fs::File);
+/// What was made of the kernel's table. It is made again when the table has changed.
+pub(crate) struct OfTable<T>(Option<Made<T>>);
 
-impl TableWatch {
-    /// Starts to watch.
-    ///
-    /// # Errors
-    /// If the table cannot be opened.
-    pub(crate) fn new() -> io::Result<Self> {
-        fs::File::open("/proc/self/mountinfo").map(Self)
+struct Made<T> {
+    /// Tells when the table changes.
+    table: fs::File,
+    is_stale: bool,
+    value: T,
+}
+
+impl<T> OfTable<T> {
+    pub(crate) const fn new() -> Self {
+        Self(None)
     }
 
-    /// Returns whether the table has changed since the last call.
-    pub(crate) fn has_changed(&self) -> bool {
-        let mut polled = [PollFd::new(&self.0, PollFlags::PRI)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().contains(PollFlags::PRI)
+    /// Returns what `make` makes of the mounts that there are now. If no descriptor is free to read the table, what was
+    /// made before is returned until the next call; `None` if that is nothing.
+    pub(crate) fn now(&mut self, make: impl FnOnce(Vec<Mount>) -> T) -> Option<&T> {
+        if let Some(made) = &mut self.0 {
+            let mut polled = [PollFd::new(&made.table, PollFlags::PRI)];
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            made.is_stale |= poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().contains(PollFlags::PRI);
+        }
+        if self.0.as_ref().is_none_or(|made| made.is_stale)
+            && let (Ok(table), Ok(mounts)) = (fs::File::open(TABLE), all())
+        {
+            self.0 = Some(Made { table, is_stale: false, value: make(mounts) });
+        }
+        self.0.as_ref().map(|made| &made.value)
     }
 }
 
@@ -95,7 +110,7 @@ impl TableWatch {
 /// # Errors
 /// If the kernel's table cannot be read.
 pub(crate) fn all() -> io::Result<Vec<Mount>> {
-    let table = fs::read("/proc/self/mountinfo").map_err(at_place("/proc/self/mountinfo"))?;
+    let table = fs::read(TABLE).map_err(at_place(TABLE))?;
     Ok(table.split(|&byte| byte == b'\n').filter_map(parse).collect())
 }
 

@@ -9,27 +9,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
+#[cfg(feature = "fuse")]
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
-/// What this process serves, and what leads back to it.
-static OWN: Mutex<Own> = Mutex::new(Own { served: Vec::new(), table: None });
+#[cfg(feature = "fuse")]
+use crate::mounts::OfTable;
 
+/// What this process serves, and what leads back to it.
+#[cfg(feature = "fuse")]
+static OWN: Mutex<Own> = Mutex::new(Own { served: Vec::new(), leading: OfTable::new() });
+
+#[cfg(feature = "fuse")]
 struct Own {
     /// Device numbers of the mounts that this process serves.
     served: Vec<u64>,
-    /// The mounts that lead back, as the kernel's table had them.
-    table: Option<Table>,
-}
-
-struct Table {
-    #[cfg(feature = "fuse")]
-    watch: crate::mounts::TableWatch,
-    /// Whether it has changed since it was read.
-    #[cfg(feature = "fuse")]
-    is_stale: bool,
-    /// Where each is, and its device number.
-    all: Vec<(PathBuf, u64)>,
+    /// The mounts that lead back: where each is, and its device number.
+    leading: OfTable<Vec<(PathBuf, u64)>>,
 }
 
 /// Records that this process serves the mount at a place, until the result is dropped. Asks no filesystem.
@@ -43,7 +39,7 @@ pub(crate) fn serve(mountpoint: &Path) -> std::io::Result<Served> {
     let device = device_of(&root)?;
     let mut own = OWN.lock();
     own.served.push(device);
-    own.table = None;
+    own.leading = OfTable::new();
     Ok(Served(device))
 }
 
@@ -58,7 +54,7 @@ impl Drop for Served {
         if let Some(at) = own.served.iter().position(|device| *device == self.0) {
             own.served.swap_remove(at);
         }
-        own.table = None;
+        own.leading = OfTable::new();
     }
 }
 
@@ -84,26 +80,13 @@ pub(super) fn device_of(opened: impl AsFd) -> rustix::io::Result<u64> {
 
 #[cfg(feature = "fuse")]
 fn with_table(ask: impl FnOnce(&[(PathBuf, u64)]) -> bool) -> bool {
-    use crate::mounts::{TableWatch, all};
-    let mut own = OWN.lock();
-    if own.served.is_empty() {
-        return false;
-    }
-    let is_stale = own.table.as_mut().is_none_or(|table| {
-        table.is_stale |= table.watch.has_changed();
-        table.is_stale
-    });
-    // If no descriptor is free, the old table is used until the next call.
-    if is_stale && let (Ok(watch), Ok(mounts)) = (TableWatch::new(), all()) {
-        let all = leading_back(&mounts, own.served.clone());
-        own.table = Some(Table { watch, is_stale: false, all });
-    }
-    own.table.as_ref().is_some_and(|table| ask(&table.all))
+    let Own { served, leading } = &mut *OWN.lock();
+    !served.is_empty() && leading.now(|mounts| leading_back(&mounts, served.clone())).is_some_and(|all| ask(all))
 }
 
 #[cfg(not(feature = "fuse"))]
-fn with_table(ask: impl FnOnce(&[(PathBuf, u64)]) -> bool) -> bool {
-    OWN.lock().table.as_ref().is_some_and(|table| ask(&table.all))
+fn with_table(_: impl FnOnce(&[(PathBuf, u64)]) -> bool) -> bool {
+    false
 }
 
 /// The mounts of shardfs with one of these device numbers, and those whose source lies on such a mount, in any number
