@@ -6,7 +6,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    hash::BuildHasherDefault,
     os::unix::ffi::OsStrExt,
     sync::Arc,
 };
@@ -14,10 +13,7 @@ use std::{
 use indexmap::{IndexMap, map::Entry};
 use parking_lot::RwLock;
 
-use super::{
-    container_id::ContainerId,
-    number_key::{NumberKey, Unhashed},
-};
+use super::{container_id::ContainerId, number_key::NumberKey};
 use crate::{
     store::Version,
     tree,
@@ -44,7 +40,7 @@ pub(crate) struct Inodes {
 
 #[derive(Debug, Default)]
 struct Nodes {
-    by_number: IndexMap<u64, Held, BuildHasherDefault<Unhashed>>,
+    by_number: IndexMap<u64, Held>,
     /// For each container, the numbers of the nodes inside it.
     inside: HashMap<Arc<ContainerId>, HashSet<u64>>,
     /// For ordinary files, the state in which each was last seen.

@@ -52,21 +52,3 @@ impl NumberKey {
         hasher.finish128().as_u128()
     }
 }
-
-/// Passes a number through.
-#[derive(Debug, Default)]
-pub(crate) struct Unhashed(u64);
-
-impl Hasher for Unhashed {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
