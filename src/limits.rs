@@ -406,6 +406,9 @@ pub const TABLE_TEXT_PAGE: u64 = 16 << 20;
 /// Bytes of the texts of one column's keys. They come before every page; if there are more, keys are shown as numbers.
 pub const TABLE_DICTIONARY: usize = 1 << 20;
 
+/// Bytes of the texts of one column's categories, four more for each. A column with more is left out.
+pub const TABLE_CATEGORIES: u64 = 256 << 20;
+
 /// Bytes of the texts of all columns' keys in one table. Columns beyond it show keys as numbers.
 pub const TABLE_DICTIONARIES: usize = 16 << 20;
 

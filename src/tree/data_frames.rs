@@ -15,7 +15,7 @@ use crate::{
     source::Memory,
     view::{
         Array, Fault, ReadContext, Rendered, View,
-        parquet::{Column, Element, Missing},
+        parquet::{Column, Element, Missing, Strings},
     },
 };
 
@@ -231,23 +231,40 @@ fn categorical(
     if let Some(texts) = categories.text_rows(reader)? {
         // Each takes four bytes at least.
         let (mut size, mut dictionary) = (count.saturating_mul(4), Vec::new());
-        if size > limits::TABLE_DICTIONARY as u64 {
+        if size > limits::TABLE_CATEGORIES {
             return Ok(Err(TOO_LARGE.into()));
         }
         texts.lengths(reader, memory, 0..count, &mut |length| {
             size = size.saturating_add(length);
             Ok(())
         })?;
-        if size > limits::TABLE_DICTIONARY as u64 {
+        if size > limits::TABLE_CATEGORIES {
             return Ok(Err(TOO_LARGE.into()));
         }
-        memory.reserve(2 * size)?;
+        let is_large = size > limits::TABLE_DICTIONARY as u64;
+        // The sizes of pages of texts take a walk over all rows.
+        if is_large && rows > limits::TEXT_ROWS {
+            return Ok(Err(format!("it has more than {} texts", limits::TEXT_ROWS)));
+        }
+        // A vector grows to twice its size. Where each text begins takes four bytes.
+        memory.reserve(if is_large { 4 * size } else { 2 * size })?;
+        let mut starts = Vec::new();
         texts.each(reader, memory, 0..count, &mut |text| {
             let text = text.unwrap_or_default();
+            if is_large {
+                starts.push(dictionary.len() as u32);
+            }
+            if (dictionary.len() + 4 + text.len()) as u64 > size {
+                return Err(Fault::refused("a category has another length than stated"));
+            }
             dictionary.extend((text.len() as u32).to_le_bytes());
             dictionary.extend(text);
             Ok(())
         })?;
+        if is_large {
+            let texts = Texts { keys: keys(), texts: dictionary, starts };
+            return Ok(Ok(Column::strings(name, Arc::new(texts), true, true)));
+        }
         let data = View::default().with_rendered(rows.saturating_mul(4), keys());
         return Ok(Ok(Column::keys(name, DType::U32, data, dictionary, count)));
     }
@@ -270,6 +287,9 @@ fn categorical(
     Ok(Ok(column.with_missing(Missing::Marked(mask))))
 }
 
+/// Codes that are read at a time.
+const CODES: u64 = 1 << 16;
+
 /// Codes of categories as keys from 1, little-endian. 0 means missing.
 #[derive(Debug)]
 struct Keys {
@@ -287,15 +307,20 @@ impl Keys {
     ) -> Result<(), Fault> {
         let width = self.codes.dtype.size();
         let is_signed = matches!(self.codes.dtype.plain(), Some(DType::I8 | DType::I16 | DType::I32 | DType::I64));
-        let bytes = self.codes.data.copy_at(reader, first * width, count * width)?;
-        for code in bytes.chunks_exact(width as usize) {
-            let is_negative = is_signed && code.last().is_some_and(|byte| byte & 0x80 != 0);
-            let number = code.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
-            match number {
-                _ if is_negative => each(None),
-                number if number < self.count => each(Some(number)),
-                number => return Err(Fault::refused(format!("category {number}, of {}", self.count))),
+        let (mut at, end) = (first, first + count);
+        while at < end {
+            let next = end.min(at + CODES);
+            let bytes = self.codes.data.copy_at(reader, at * width, (next - at) * width)?;
+            for code in bytes.chunks_exact(width as usize) {
+                let is_negative = is_signed && code.last().is_some_and(|byte| byte & 0x80 != 0);
+                let number = code.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+                match number {
+                    _ if is_negative => each(None),
+                    number if number < self.count => each(Some(number)),
+                    number => return Err(Fault::refused(format!("category {number}, of {}", self.count))),
+                }
             }
+            at = next;
         }
         Ok(())
     }
@@ -311,6 +336,62 @@ impl Rendered for Keys {
         let from = (part.start - 4 * rows.start) as usize;
         out.iter_mut().zip(keys.iter().skip(from)).for_each(|(to, from)| *to = *from);
         Ok(())
+    }
+}
+
+/// The texts that codes stand for, where they are too many for a dictionary.
+#[derive(Debug)]
+struct Texts {
+    keys: Keys,
+    /// Each after its length in four bytes.
+    texts: Vec<u8>,
+    /// Where each begins.
+    starts: Vec<u32>,
+}
+
+impl Texts {
+    fn text(&self, code: u64) -> &[u8] {
+        let text = || {
+            let (length, rest) = self.texts.get(*self.starts.get(code as usize)? as usize..)?.split_first_chunk()?;
+            rest.get(..u32::from_le_bytes(*length) as usize)
+        };
+        text().unwrap_or_default()
+    }
+}
+
+impl Strings for Texts {
+    fn size(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault> {
+        let mut size = 0;
+        self.keys.each(reader, rows.start, rows.end - rows.start, |code| {
+            size += code.map_or(0, |code| self.text(code).len() as u64);
+        })?;
+        Ok(size)
+    }
+
+    fn fill(
+        &self,
+        reader: &ReadContext,
+        rows: Range<u64>,
+        out: &mut [u8],
+        each: &mut dyn FnMut(Option<u64>),
+    ) -> Result<(), Fault> {
+        let (mut at, mut fits) = (0, true);
+        self.keys.each(reader, rows.start, rows.end - rows.start, |code| {
+            let text = code.map(|code| self.text(code));
+            if let Some(text) = text {
+                match out.get_mut(at..at + text.len()) {
+                    Some(place) => place.copy_from_slice(text),
+                    None => fits = false,
+                }
+                at += text.len();
+            }
+            each(text.map(|text| text.len() as u64));
+        })?;
+        if fits { Ok(()) } else { Err(Fault::refused("a row has another length than stated")) }
+    }
+
+    fn memory_usage(&self) -> usize {
+        self.texts.capacity() + 4 * self.starts.capacity()
     }
 }
 

@@ -59,6 +59,26 @@ def test_texts_say_no_type_of_numbers(tmp_path):
     assert "dtype" not in said.get("kind", {}) and said["n"]["dtype"] == "i16"
 
 
+def test_many_categories_are_texts(tmp_path):
+    """More than a dictionary of Parquet may have here: barcodes of cells, of which one occurs twice."""
+    barcodes = [f"AAACCCAAGAAA-größe-{row:06}" for row in range(60_000)]
+    codes = np.arange(150_000, dtype="i4") * 7 % 60_001 - 1
+    with h5py.File(tmp_path / "x.h5ad", "w") as file:
+        frame(file, "obs", "n", ["cell"], n=np.arange(len(codes)))
+        cell = file["obs"].create_group("cell")
+        cell.attrs["encoding-type"] = "categorical"
+        cell["codes"], cell["categories"] = codes, np.array(barcodes, h5py.string_dtype())
+    expected = [None if code < 0 else barcodes[code].encode() for code in codes]
+    with mounted(tmp_path) as mnt:
+        assert not json.loads((mnt / "x.h5ad/container.json").read_text())["tables"][0].get("left_out")
+        for read in READERS.values():
+            assert read(mnt / "x.h5ad/obs.parquet")["cell"] == expected
+    with h5py.File(tmp_path / "x.h5ad", "r+") as file:
+        file["obs/cell/codes"][100] = 60_000
+    done = run("cat", tmp_path / "x.h5ad/obs.parquet")
+    assert done.returncode == 1 and "category 60000, of 60000" in done.stderr
+
+
 def test_columns_whose_names_have_slashes(tmp_path):
     """h5py makes groups of such a name; AnnData and pandas say it whole."""
     with h5py.File(tmp_path / "x.h5ad", "w") as file:

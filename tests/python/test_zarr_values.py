@@ -127,6 +127,21 @@ def test_an_index_with_a_mask(tmp_path, version):
         ("part", "a part of it is missing")))
 
 
+def test_categories_of_frames(tmp_path):
+    """More of them than fit a dictionary."""
+    barcodes = [f"AAACCCAAGAAA-{row:06}" for row in range(70_000)]
+    codes = np.arange(-1, 70_000, dtype="i4")
+    store = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=2)
+    obs = store.create_group("obs", attributes={"encoding-type": "dataframe", "_index": "n", "column-order": ["cell"]})
+    obs.create_array("n", data=np.arange(len(codes)))
+    cell = obs.create_group("cell", attributes={"encoding-type": "categorical"})
+    cell.create_array("codes", data=codes)
+    cell.create_array("categories", data=np.array(barcodes))
+    with mounted(tmp_path) as mnt:
+        table = pq.read_table(mnt / "x.zarr/obs.parquet").to_pydict()
+    assert table["cell"] == [None, *barcodes]
+
+
 @pytest.mark.parametrize("dtype, fill, chunk, expected", [
     ("bfloat16", None, "803f0040", "803f004000000000"),
     ("bfloat16", 1.5, "803f0040", "803f0040c03fc03f"),

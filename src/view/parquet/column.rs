@@ -209,8 +209,12 @@ impl Column {
 
     /// Returns the bytes of memory that it takes.
     pub(super) fn memory_usage(&self) -> usize {
-        let dictionary = if let Values::Keys(keys) = &self.values { keys.dictionary.len() } else { 0 };
-        size_of::<Self>() + self.name.len() + dictionary
+        let texts = match &self.values {
+            Values::Keys(keys) => keys.dictionary.len(),
+            Values::Strings { strings, .. } => strings.memory_usage(),
+            _ => 0,
+        };
+        size_of::<Self>() + self.name.len() + texts
     }
 
     /// Returns whether the size of a page depends on its rows.

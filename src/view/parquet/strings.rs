@@ -28,6 +28,11 @@ pub trait Strings: fmt::Debug + Send + Sync {
         out: &mut [u8],
         each: &mut dyn FnMut(Option<u64>),
     ) -> Result<(), Fault>;
+
+    /// Returns the bytes of memory that the texts take as long as the table is kept.
+    fn memory_usage(&self) -> usize {
+        0
+    }
 }
 
 /// Makes the page of some rows of texts in `out`, which is zeros.
