@@ -27,6 +27,9 @@ pub(super) const FRAME: &str = "dataframe";
 pub(super) const INDEX: &str = "_index";
 const ORDER: &str = "column-order";
 
+/// Where anndata before 0.8 has the categories of a column, by its name.
+const CATEGORIES: &[u8] = b"__categories/";
+
 /// A group or an array of a container.
 pub(super) trait Member: Sized {
     /// Returns what a group has under a name; `None` if there is nothing.
@@ -81,7 +84,7 @@ pub(super) fn without_columns(
     let mut first = None;
     for name in names(reader, frame)? {
         let made = match frame.member(reader, &name)? {
-            Some(member) => column(reader, &member, String::new(), None, memory)?,
+            Some(member) => column(reader, frame, &name, &member, String::new(), None, memory)?,
             None => Err("it is not there".into()),
         };
         match made {
@@ -111,7 +114,7 @@ pub(super) fn columns(reader: &ReadContext, frame: &impl Member, memory: &dyn Me
     for name in names(reader, frame)? {
         columns.add(memory, &name, |shown| {
             let Some(member) = frame.member(reader, &name)? else { return Ok(Err("it is not there".into())) };
-            let made = column(reader, &member, shown, rows, memory)?;
+            let made = column(reader, frame, &name, &member, shown, rows, memory)?;
             Ok(made.map(|(column, count)| {
                 rows = Some(count);
                 column
@@ -172,6 +175,8 @@ fn length(array: &impl Member) -> Option<u64> {
 /// Returns a column of a data frame and its number of rows, which is that of the others, if they are known.
 fn column<M: Member>(
     reader: &ReadContext,
+    frame: &M,
+    stored: &[u8],
     member: &M,
     name: String,
     rows: Option<u64>,
@@ -187,7 +192,11 @@ fn column<M: Member>(
             Ok(count) => count,
             Err(reason) => return Ok(Err(reason)),
         };
-        let column = array_of(reader, member, name, true, None)?;
+        let categories = frame.member(reader, &[CATEGORIES, stored].concat())?.filter(|found| !found.is_group());
+        let column = match (categories, member.array(reader)?) {
+            (Some(categories), Some(codes)) => categorical(reader, &categories, &codes, count, name, memory)?,
+            _ => array_of(reader, member, name, true, None)?,
+        };
         return Ok(column.map(|column| (column, count)));
     }
     let kind = kind(reader, member)?;

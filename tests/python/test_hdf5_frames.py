@@ -79,6 +79,21 @@ def test_many_categories_are_texts(tmp_path):
     assert done.returncode == 1 and "category 60000, of 60000" in done.stderr
 
 
+def test_categories_beside_their_codes(tmp_path):
+    """anndata before 0.8 has a group of the categories of all columns."""
+    with h5py.File(tmp_path / "x.h5ad", "w") as file:
+        frame(file, "obs", "_index", ["ct", "batch", "n"], _index=np.array([b"c0", b"c1", b"c2"]),
+              ct=np.array([1, 0, -1], "i1"), batch=np.array([0, 1, 1], "i1"), n=np.array([1, 0, 1], "i1"))
+        categories = file["obs"].create_group("__categories")
+        categories["ct"] = np.array(["B", "T"], h5py.string_dtype())
+        categories["batch"] = np.array([2019, 2021])
+        for name in categories:
+            file["obs"][name].attrs["categories"] = categories[name].ref
+    table = run("cat", tmp_path / "x.h5ad/obs.parquet", check=True).stdout
+    assert pq.read_table(io.BytesIO(table)).to_pydict() == {
+        "_index": ["c0", "c1", "c2"], "ct": ["T", "B", None], "batch": [2019, 2021, 2021], "n": [1, 0, 1]}
+
+
 def test_columns_whose_names_have_slashes(tmp_path):
     """h5py makes groups of such a name; AnnData and pandas say it whole."""
     with h5py.File(tmp_path / "x.h5ad", "w") as file:

@@ -128,18 +128,21 @@ def test_an_index_with_a_mask(tmp_path, version):
 
 
 def test_categories_of_frames(tmp_path):
-    """More of them than fit a dictionary."""
+    """More of them than fit a dictionary, and those beside their codes, as anndata before 0.8 has them."""
     barcodes = [f"AAACCCAAGAAA-{row:06}" for row in range(70_000)]
     codes = np.arange(-1, 70_000, dtype="i4")
     store = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=2)
-    obs = store.create_group("obs", attributes={"encoding-type": "dataframe", "_index": "n", "column-order": ["cell"]})
+    obs = store.create_group("obs", attributes={"encoding-type": "dataframe", "_index": "n", "column-order": ["cell", "ct"]})
     obs.create_array("n", data=np.arange(len(codes)))
     cell = obs.create_group("cell", attributes={"encoding-type": "categorical"})
     cell.create_array("codes", data=codes)
     cell.create_array("categories", data=np.array(barcodes))
+    obs.create_array("ct", data=(np.arange(len(codes)) % 3 - 1).astype("i1"), attributes={"categories": "__categories/ct"})
+    obs.create_group("__categories").create_array("ct", data=np.array(["B", "T"]))
     with mounted(tmp_path) as mnt:
         table = pq.read_table(mnt / "x.zarr/obs.parquet").to_pydict()
     assert table["cell"] == [None, *barcodes]
+    assert table["ct"] == [(None, "B", "T")[row % 3] for row in range(len(codes))]
 
 
 @pytest.mark.parametrize("dtype, fill, chunk, expected", [
