@@ -361,8 +361,8 @@ impl Node {
 
     /// The path below the container that contains this.
     #[getter]
-    fn inside(&self) -> PyResult<String> {
-        Ok(self.entry.get()?.inside())
+    fn inside(&self, py: Python<'_>) -> PyResult<String> {
+        self.run(py, |entry| Ok(entry.inside()))
     }
 
     /// Elements of an array in a slice (start, step, count) of each axis, as one array of that type and shape.

@@ -139,7 +139,9 @@ def test_a_container_in_a_folder_that_is_one(bucket):
             store.put(f"set/{path.relative_to(FIXTURES)}", path.read_bytes())
     store.put("set/cells.zarr/robot.h5", (FIXTURES / "robot.h5").read_bytes())
     assert list(sh.open(f"{address}/cells.zarr/robot.h5")) == list(sh.open(FIXTURES / "robot.h5"))
-    assert sh.open(f"{address}/cells.zarr/image").file.path == f"{address}/cells.zarr"
+    # A server in this process answers only if nothing waits for it with the interpreter's lock.
+    for path in ("cells.zarr/image", "cells.zarr"):
+        assert sh.open(f"{address}/{path}").file.path == f"{address}/cells.zarr"
 
 
 @pytest.mark.parametrize("refused", [403, 404, 500])
